@@ -38,7 +38,7 @@ def kept_costs(folder: str | os.PathLike[str]) -> Costs | None:
         kept = msgspec.msgpack.decode(data, type=_Kept)
     except msgspec.MsgspecError:
         return None
-    is_ours = kept.digest == _digest() and _is_plausible(kept.costs)
+    is_ours = kept.digest == digest() and _is_plausible(kept.costs)
     return kept.costs if is_ours else None
 
 
@@ -51,11 +51,11 @@ def costs_here(folder: str | os.PathLike[str], *, again: bool = False) -> Costs:
     if known is not None:
         return known
     costs = measured()
-    write_state(os.path.join(folder, _NAME), msgspec.msgpack.encode(_Kept(_digest(), costs)))
+    write_state(os.path.join(folder, _NAME), msgspec.msgpack.encode(_Kept(digest(), costs)))
     return costs
 
 
-def _digest() -> str:
+def digest() -> str:
     """All that the costs depend on, as far as the system tells it."""
     python = f"{platform.python_implementation()} {platform.python_version()}"
     return f"{machine()} {platform.release()} {python} {cores_allowed()}"

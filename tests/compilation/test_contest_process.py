@@ -17,9 +17,12 @@ import pytest
 
 import nnasync as nn
 from nnasync._core.compilation import contest_process
+from nnasync._core.drivers import is_installed
 from nnasync._core.runtime import Runtime
+from nnasync._core.state_files import state_folder
 from nnasync.errors import DeviceUnavailable
 from nnasync.machine import kept_costs
+from nnasync.machine.loading import kept_loading_ms
 from tests.conftest import BACKENDS
 from tests.installing import install, installing
 from tests.rigs import GUARD_S, ROW, doubler, until
@@ -313,3 +316,12 @@ async def test_a_driver_that_was_edited_since_is_measured_here(tmp_path: Path) -
             net = await runtime.compile(doubler("other"))
     assert pids(tmp_path).count(os.getpid()) >= 1
     assert net.report().candidates
+
+
+@pytest.mark.skipif(not is_installed("litert-cpu"), reason="it needs an engine that is imported")
+@pytest.mark.one_loop("the process measures")
+async def test_what_an_engine_took_to_be_ready_is_kept() -> None:
+    async with nn.open_runtime(devices=["litert-cpu", REFERENCE]) as runtime:
+        await compile_and_close(runtime, doubler())
+        [name] = kept_loading_ms(state_folder())
+        assert name == f"litert-cpu {runtime.device('litert-cpu').version}"

@@ -20,8 +20,10 @@ from nnasync._core.compilation.samples import samples_of
 from nnasync._core.compilation.trials import EngineTrial
 from nnasync._core.drivers import DRIVERS, built_in, is_installed
 from nnasync._core.plans.staged import StagedCall
+from nnasync._core.state_files import state_folder
 from nnasync.errors import GeneralFailure
 from nnasync.hal import ExecutionPreference
+from nnasync.machine.loading import learn_loading_ms
 from tests.compilation.rig import REFERENCE, FakeEngine, ManualClock, chain, competing, way
 from tests.compilation.rig import clock as clock
 from tests.importers.onnx import files
@@ -142,6 +144,22 @@ async def test_a_winner_that_is_known_and_ready_soon_runs_at_once(clock: ManualC
         assert runs_on(net) == ["best"]
         assert other.compiled == []
         await net.aclose()
+
+
+async def test_what_engines_took_on_this_machine_counts_more_than_what_they_state(
+    clock: ManualClock,
+) -> None:
+    states_little, states_much = quick(clock, loads_in_ms=10), slow(clock)
+    took_ms = {
+        f"{engine.name} {engine.version}": ms
+        for engine, ms in ((states_little, 90.0), (states_much, 5.0))
+    }
+    learn_loading_ms(state_folder(), took_ms)
+    async with (
+        competing(states_little, states_much) as rt,
+        rt.compile(chain(4), options=FIRST) as net,
+    ):
+        assert runs_on(net) == ["slow"]
 
 
 async def test_a_winner_that_is_known_and_slow_to_load_follows_without_a_contest(

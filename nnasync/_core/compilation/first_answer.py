@@ -10,7 +10,9 @@ follows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+import msgspec
 
 from nnasync._core.compilation.candidates import Field, consider, has_plans
 from nnasync._core.compilation.choice import pin_of
@@ -22,8 +24,6 @@ from nnasync._core.compilation.upgrade import NO_CACHE
 from nnasync._core.compilation.verdicts import Verdict, chosen_ns
 from nnasync._core.compilation.whole_form import whole_form
 from nnasync._core.engine_device import EngineDevice
-from nnasync._core.wakeup import in_thread
-from nnasync.device import Device
 from nnasync.engine import LoweringEngine
 from nnasync.errors import DeviceError, MissedDeadline, Refused
 
@@ -45,12 +45,15 @@ async def first_answer(spec: CompileSpec, missed: str) -> Chosen | None:
     """
     if not _may_follow(spec):
         return None
-    verdict = await _remembered(spec)
-    devices = _by_loading(spec.devices, verdict)
-    whole = None if spec.whole is None else await whole_form(spec)
-    if whole is not None:
-        soon = [each for each in devices if each.loads_in_ms <= _SOON_MS]
-        found = await _first(soon, whole, verdict, missed)
+    devices = [each for each in spec.devices if isinstance(each, EngineDevice)]
+    known = await devices[0].workers.helper_threads.run_unwrapped(
+        lambda: _known(spec), spec.name or "the model"
+    )
+    devices.sort(key=known.rank)
+    verdict = known.verdict
+    if known.whole is not None:
+        soon = [each for each in devices if known.is_soon(each)]
+        found = await _first(soon, known.whole, verdict, missed)
         if found:
             return found
     spec = await spec.loaded()
@@ -89,31 +92,44 @@ def _may_follow(spec: CompileSpec) -> bool:
     )
 
 
-async def _remembered(spec: CompileSpec) -> Verdict | None:
-    """What an earlier contest decided."""
-    verdicts = spec.verdicts
-    if verdicts is None:
-        return None
-    return await in_thread(lambda: verdicts.find(spec.question), "nnasync-verdicts")
+class _Known(msgspec.Struct, frozen=True):
+    """What is known before any engine is asked.
 
-
-def _by_loading(devices: Sequence[Device], verdict: Verdict | None) -> list[EngineDevice]:
-    """Who is asked first: the winner of a contest if it is ready soon, then the soonest.
-
-    The reference comes last, whose first run may take longer than loading any other engine.
+    verdict: of an earlier contest. whole: the file as one operation, if there is one. loading_ms:
+    what engines take until they are ready, by name and version.
     """
 
-    def rank(device: EngineDevice) -> tuple[bool, bool, float]:
-        return not _is_winner(device, verdict), device.name == REFERENCE, device.loads_in_ms
+    verdict: Verdict | None
+    whole: CompileSpec | None
+    loading_ms: Mapping[str, float]
 
-    return sorted((each for each in devices if isinstance(each, EngineDevice)), key=rank)
+    def rank(self, device: EngineDevice) -> tuple[bool, bool, float]:
+        """Who is asked first: the winner of a contest if it is ready soon, then the soonest.
+
+        The reference comes last, whose first run may take longer than loading any other engine.
+        """
+        return not self._is_winner(device), device.name == REFERENCE, self._loads_in_ms(device)
+
+    def is_soon(self, device: EngineDevice) -> bool:
+        """Whether the engine is ready so soon that it may answer although another one can too."""
+        return self._loads_in_ms(device) <= _SOON_MS
+
+    def _loads_in_ms(self, device: EngineDevice) -> float:
+        return self.loading_ms.get(f"{device.name} {device.version}", device.loads_in_ms)
+
+    def _is_winner(self, device: EngineDevice) -> bool:
+        """Whether a device won an earlier contest alone, and is ready soon."""
+        verdict = self.verdict
+        if verdict is None or verdict.chosen.runs or not self.is_soon(device):
+            return False
+        return verdict.chosen.parts[0].device == device.name
 
 
-def _is_winner(device: EngineDevice, verdict: Verdict | None) -> bool:
-    """Whether a device won an earlier contest alone, and is ready soon."""
-    if verdict is None or verdict.chosen.runs or device.loads_in_ms > _SOON_MS:
-        return False
-    return verdict.chosen.parts[0].device == device.name
+def _known(spec: CompileSpec) -> _Known:
+    """What the folder of state tells, and the file; it blocks while these are read."""
+    verdict = None if spec.verdicts is None else spec.verdicts.find(spec.question)
+    loading_ms = {} if spec.loading_ms is None else spec.loading_ms()
+    return _Known(verdict, None if spec.whole is None else whole_form(spec), loading_ms)
 
 
 def _contender(field: Field, verdict: Verdict | None) -> EngineContender | None:

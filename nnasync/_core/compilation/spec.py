@@ -66,7 +66,8 @@ class CompileSpec(msgspec.Struct, frozen=True, kw_only=True):
     reference: who judges where it is not among the devices. fallbacks: without them nothing falls
     back. budget_ns: how long the turns of a contest take, 0 for none. patience_s: how long a device
     may take to run a sample. code: fingerprints of the drivers of third parties, by device.
-    verdicts: what earlier contests decided. again: hold a contest although its outcome is
+    verdicts: what earlier contests decided. loading_ms: reads what engines take until they are
+    ready here, by name and version. again: hold a contest although its outcome is
     remembered. apart: where contests are held outside of this process. in_background: whether
     somebody waits for a contest less than for everything else; it may take `background_ns` of
     processor time then. trying: called with the name of each device before it prepares or runs.
@@ -94,6 +95,7 @@ class CompileSpec(msgspec.Struct, frozen=True, kw_only=True):
     patience_s: float = PATIENCE_S
     code: Mapping[str, str] = {}
     verdicts: Verdicts | None = None
+    loading_ms: Callable[[], Mapping[str, float]] | None = None
     again: bool = False
     apart: Apart | None = None
     in_background: bool = False

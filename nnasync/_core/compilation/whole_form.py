@@ -9,7 +9,6 @@ settled, of types that both forms have alike, and there are no states, which Lit
 from __future__ import annotations
 
 from nnasync._core.compilation.spec import CompileSpec, can_sample
-from nnasync._core.wakeup import in_thread
 from nnasync.errors import NNError
 from nnasync.hal import Model, OperandType
 
@@ -22,13 +21,15 @@ _PLAIN = (
 """Types of inputs and outputs that are the same whether a file is translated or not."""
 
 
-async def whole_form(spec: CompileSpec) -> CompileSpec | None:
-    """The same for the file as one operation; None where a plan of it could not be replaced."""
-    load = spec.whole
-    if load is None or spec.precision is not None or spec.quantum_ns is not None:
+def whole_form(spec: CompileSpec) -> CompileSpec | None:
+    """The same for the file as one operation; None where a plan of it could not be replaced.
+
+    It blocks while the file is read.
+    """
+    if spec.whole is None or spec.precision is not None or spec.quantum_ns is not None:
         return None
     try:
-        model = await in_thread(load, "nnasync-loading")
+        model = spec.whole()
     except NNError:
         return None
     return spec.of(model) if can_be_replaced(model) else None

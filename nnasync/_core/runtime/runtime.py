@@ -73,6 +73,7 @@ from nnasync.fences import Fence
 from nnasync.hal import ExecutionPreference, Model, Priority
 from nnasync.machine.decisions import decide
 from nnasync.machine.kept import kept_costs
+from nnasync.machine.loading import kept_loading_ms
 from nnasync.memory import MemoryStatistics
 from nnasync.memory import statistics as memory_statistics
 from nnasync.tracing import Count, Instrument, Layer, Phase, Tracer, vlog
@@ -291,6 +292,7 @@ class Runtime:
                 cache_dir=cache_dir,
                 budget_ns=int(self.options.competition_budget_ms * 1e6),
                 verdicts=Verdicts(os.path.join(self._folder, "verdicts")),
+                loading_ms=functools.partial(kept_loading_ms, self._folder),
                 background_ns=int(self.options.background_contest_ms * 1e6),
                 **spec_fields(options),
             )

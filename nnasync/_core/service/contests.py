@@ -23,6 +23,7 @@ from nnasync._core.clock import Deadline, now_ns
 from nnasync._core.compilation import REFERENCE, CompileSpec, fingerprints
 from nnasync._core.compilation.compiler import hold
 from nnasync._core.compilation.contest_messages import Ask, Talk, Trying, Unheld, read_ask
+from nnasync._core.engine_device import EngineDevice
 from nnasync._core.os_threads import demote
 from nnasync._core.runtime import Options, open_runtime, run
 from nnasync._core.service import lifeline
@@ -32,6 +33,7 @@ from nnasync._core.wire.connection import Frame
 from nnasync.errors import NNError
 from nnasync.hal import ExecutionPreference, Model
 from nnasync.machine.kept import costs_here
+from nnasync.machine.loading import learn_loading_ms
 
 _IDLE_S = 30.0
 _NICENESS = 5
@@ -119,6 +121,12 @@ async def _hold(
             background_ns=max(1, ask.cpu_ns - (time.process_time_ns() - counted_ns)),
         )
         await hold(ask, spec, talk.send)
+        engines = [each for each in devices if isinstance(each, EngineDevice)]
+        took_ms = {f"{each.name} {each.version}": each.loaded_in_ms for each in engines}
+        learn_loading_ms(
+            options.state_dir or state_folder(),
+            {name: ms for name, ms in took_ms.items() if ms is not None},
+        )
 
 
 @contextlib.contextmanager
