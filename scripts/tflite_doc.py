@@ -22,7 +22,8 @@ PATH = Path(__file__).resolve().parent.parent / "docs" / "tflite.md"
 
 _MARK = "<!-- The table is written by `python -m scripts.tflite_doc`. -->\n"
 _LEFT_OUT = ("CUSTOM", "DELEGATE", "PLACEHOLDER_FOR_GREATER_OP_CODES")
-_REFUSED = dict.fromkeys(("VAR_HANDLE", "HASHTABLE"), "refused: values would stay in LiteRT")
+_STATES = ("ASSIGN_VARIABLE", "READ_VARIABLE", "VAR_HANDLE")
+_REFUSED = {"HASHTABLE": "refused: values would stay in LiteRT"}
 
 
 def page() -> str:
@@ -50,7 +51,7 @@ def _types(name: str) -> str:
 
 
 def _others(name: str) -> str:
-    return _REFUSED.get(name, "whole")
+    return _REFUSED.get(name, "whole, as states" if name in _STATES else "whole")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

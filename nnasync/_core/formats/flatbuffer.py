@@ -69,13 +69,15 @@ class Table:
         count = min(max(4, _size(data, index)[0]) - 4 >> 1, _MOST_FIELDS)
         self._places: tuple[int, ...] = _index[count](data, index + 4)
 
+    def place(self, name: str) -> int:
+        """Where a field lies, 0 where it is not stated."""
+        slot, places = self._known[name][0], self._places
+        return self._place + places[slot] if slot < len(places) and places[slot] else 0
+
     def _target(self, name: str) -> int:
         """What the offset in a field leads to, 0 where it is not stated."""
-        slot, places = self._known[name][0], self._places
-        if slot >= len(places) or not places[slot]:
-            return 0
-        place = self._place + places[slot]
-        target: int = place + _offset(self._data, place)[0]
+        place = self.place(name)
+        target: int = place + _offset(self._data, place)[0] if place else 0
         return target
 
     def extent(self, name: str) -> tuple[int, int]:

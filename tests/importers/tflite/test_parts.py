@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import random
 import struct
 from pathlib import Path
 from typing import Any
@@ -224,15 +225,101 @@ def test_a_first_value_of_another_shape_is_a_model_error(tmp_path: Path) -> None
         translate(saved(tmp_path, graphs_file([main, graph])))
 
 
+def words_with_variables(first: int = 0) -> bytes:
+    """A stream of int16: a delay line, read twice, and a sum; one that is not translated."""
+    row, line, longer = (T("INT16", (size, 2), None, (0.5,), (0,)) for size in (1, 2, 3))
+    handle, axis = T("RESOURCE", ()), T("INT32", (1,), np.array([0], np.int32))
+    begin, sizes = (T("INT32", (2,), np.array(n, np.int32)) for n in ([1, 0], [2, 2]))
+    start, zeros = (
+        T("INT16", (size, 2), np.full((size, 2), value, np.int16), (0.5,), (0,))
+        for size, value in ((2, first), (1, 0))
+    )
+    names = [("VarHandleOptions", {"SharedName": name}) for name in ("line", "sum")]
+    add = ("AddOptions", {"PotScaleInt16": False})
+    tensors = [row, handle, line, longer, begin, sizes, line]
+    tensors += [handle, row, row, line, axis, row]
+    ops = [
+        Op("CALL_ONCE", (), (), "CallOnceOptions", {"InitSubgraphIndex": 1}),
+        Op("VAR_HANDLE", (), (1,), *names[0]),
+        Op("READ_VARIABLE", (1,), (2,)),
+        Op("CONCATENATION", (2, 0), (3,), "ConcatenationOptions", {"Axis": 0}),
+        Op("SLICE", (3, 4, 5), (6,)),
+        Op("ASSIGN_VARIABLE", (1, 6), ()),
+        Op("VAR_HANDLE", (), (7,), *names[1]),
+        Op("READ_VARIABLE", (7,), (8,)),
+        Op("ADD", (0, 8), (9,), *add),
+        Op("ASSIGN_VARIABLE", (7, 9), ()),
+        Op("READ_VARIABLE", (1,), (10,)),
+        Op("SUM", (10, 11), (12,), "ReducerOptions", {"KeepDims": True}),
+    ]
+    init = G(
+        [handle, start, handle, zeros],
+        [
+            Op("VAR_HANDLE", (), (0,), *names[0]),
+            Op("ASSIGN_VARIABLE", (0, 1), ()),
+            Op("VAR_HANDLE", (), (2,), *names[1]),
+            Op("ASSIGN_VARIABLE", (2, 3), ()),
+        ],
+        [],
+        [],
+    )
+    return graphs_file([G(tensors, ops, [0], [9, 12]), init])
+
+
+@pytest.mark.anyio
+@pytest.mark.one_loop("States are the same on every loop.")
+async def test_variables_of_whole_files_are_states(tmp_path: Path) -> None:
+    """Streams have their own, and every stream begins anew, as an interpreter of LiteRT does."""
+    content = words_with_variables()
+    path = saved(tmp_path, content)
+    assert "ADD of INT16" in nn.describe(path).kept_whole
+    engine = importlib.import_module("ai_edge_litert.interpreter")
+    rows = np.random.default_rng(0).integers(-99, 99, (5, 1, 2)).astype(np.int16)
+    runtime = nn.open_runtime(devices=["litert-cpu"])
+    async with runtime, runtime.compile(path) as net, net.burst() as one, net.burst() as other:
+        assert len(net.inputs) == 1
+        for burst, sign in ((one, 1), (other, -1)):
+            runner = engine.Interpreter(model_content=content)
+            runner.allocate_tensors()
+            for row in rows:
+                runner.set_tensor(0, row * sign)
+                runner.invoke()
+                total, recent = await burst(row * sign)
+                assert total.tolist() == runner.get_tensor(9).tolist()
+                assert recent.tolist() == runner.get_tensor(12).tolist()
+        state = await one.state()
+    assert {name: value.shape for name, value in state.items()} == {"line": (2, 2), "sum": (1, 2)}
+
+
+def test_floats_are_states_of_whole_files_too(tmp_path: Path) -> None:
+    model = wrap(saved(tmp_path, accumulator(first=0)))
+    assert len(model.state) == 1
+    assert [model.main.operands[n].name for n in model.main.input_indexes] == ["t0", "total"]
+
+
 def test_variables_are_not_left_in_litert(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="VAR_HANDLE.*would stay in LiteRT"):
-        wrap(saved(tmp_path, accumulator(first=0)))
+    with pytest.raises(ModelError, match=r"VAR_HANDLE.*would stay .* begins with other numbers"):
+        wrap(saved(tmp_path, accumulator(first=2.5)))
+    with pytest.raises(ModelError, match=r"VAR_HANDLE.*'line' begins with other numbers"):
+        load(saved(tmp_path, words_with_variables(first=1)))
+
+
+def test_flipped_bytes_of_variables_give_a_model_or_a_model_error(tmp_path: Path) -> None:
+    data, choose = words_with_variables(), random.Random(7)
+    for _ in range(200):
+        broken = bytearray(data)
+        for _ in range(choose.choice((1, 2, 6))):
+            broken[choose.randrange(len(broken))] = choose.choice((0, 1, 2, 127, 255))
+        try:
+            load(saved(tmp_path, bytes(broken)))
+        except ModelError as error:
+            assert "network.tflite" in str(error)
 
 
 def biased(padding: int, stride: tuple[int, int], shape: tuple[int, ...]) -> bytes:
     """MediaPipe's transposed convolution, whose parameters are a struct of C."""
-    random = np.random.default_rng(3)
-    kernel, bias = random.standard_normal((2, 3, 2, 4)), random.standard_normal(2)
+    source = np.random.default_rng(3)
+    kernel, bias = source.standard_normal((2, 3, 2, 4)), source.standard_normal(2)
     tensors = [
         floats(*shape),
         T("FLOAT32", kernel.shape, kernel.astype(np.float32)),

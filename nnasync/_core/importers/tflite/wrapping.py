@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Sequence
 
+import msgspec
 import numpy as np
 
 from nnasync._core.formats.litert_limits import LiteRTUnsupported, check_operator
 from nnasync._core.formats.whole import State, WholePort, own_type, whole
+from nnasync._core.importers.tflite.carried_variables import (
+    Carried,
+    carry_variables,
+    has_variables,
+)
+from nnasync._core.importers.tflite.checking import check
 from nnasync._core.importers.tflite.interface import Interface, TflitePort
 from nnasync._core.importers.tflite.tflite_file import (
     File,
@@ -16,10 +24,11 @@ from nnasync._core.importers.tflite.tflite_file import (
     OperatorInfo,
     TensorInfo,
     labeled,
+    read_file,
 )
 from nnasync.errors import ModelError
 from nnasync.extensions import LITERT, FileOperand
-from nnasync.hal import Model, OperandType, Shape
+from nnasync.hal import Model, OperandType, Shape, StatePair
 from nnasync.kernels.tensor import Tensor
 from nnasync.memory import Pool
 
@@ -35,7 +44,7 @@ MEDIAPIPE_OPERATORS: dict[str, struct.Struct] = {
 _MOST_STEP = 1 << 15
 
 _CUSTOM, _FLEX, _EDGE_TPU = "CUSTOM ", "Flex", "edgetpu-custom-op"
-_VARIABLES = ("VAR_HANDLE", "HASHTABLE")
+_HANDLE, _TABLE = "VAR_HANDLE", "HASHTABLE"
 _CONTROL = ("ThenSubgraphIndex", "ElseSubgraphIndex", "CondSubgraphIndex", "BodySubgraphIndex")
 
 _MAY_BE_LEFT_OUT: dict[str, int] = {
@@ -101,28 +110,78 @@ def wrap(
     translated. Raises ModelError that lists the operators which LiteRT does not run, or names
     inputs, outputs or states that no operand can hold.
     """
-    _check_operators(file, pool.view)
+    content: bytes | Pool = pool
+    data = pool.view
+    carried, why_not = _carried(file, interface, pool)
+    if carried is not None:
+        content, data = carried.content, memoryview(carried.content)
+        file = read_file(data)
+        check(file)
+    _check_operators(file, data, why_not)
     graph = file.graphs[interface.graph]
-    content = pool if interface.graph == 0 else _with_main(file, pool, interface.graph)
-    return whole(
+    if interface.graph:
+        content = _with_main(file, pool, interface.graph)
+    variables = () if carried is None else carried.variables
+    before, after = _variable_ports(graph, variables)
+    model = whole(
         LITERT.name,
         content,
         f"{name}.tflite, as it is: {reason}" if reason else f"{name}.tflite",
         name=name,
         inputs=[
-            _port(port, graph, port.shape or (1,), as_translated=as_translated)
-            for port in interface.inputs
+            *(
+                _port(port, graph, port.shape or (1,), as_translated=as_translated)
+                for port in interface.inputs
+            ),
+            *before,
         ],
         outputs=[
-            _port(port, graph, port.shape, as_translated=as_translated)
-            for port in interface.outputs
+            *(
+                _port(port, graph, port.shape, as_translated=as_translated)
+                for port in interface.outputs
+            ),
+            *after,
         ],
         states=_states(file, graph),
     )
+    inputs, outputs = len(interface.inputs), len(interface.outputs)
+    pairs = (StatePair(inputs + n, outputs + n) for n in range(len(variables)))
+    return msgspec.structs.replace(model, state=(*pairs, *model.state))
 
 
-def _check_operators(file: File, data: memoryview) -> None:
-    """Raise one ModelError for all custom operators that are not part of LiteRT."""
+def _carried(file: File, interface: Interface, pool: Pool) -> tuple[Carried | None, str]:
+    """The file with its variables outside, if it has some and they can be; or why they cannot."""
+    if not has_variables(file):
+        return None, ""
+    if interface.graph:
+        return None, "they are in the main subgraph"
+    try:
+        return carry_variables(file, pool.view), ""
+    except ModelError as error:
+        return None, str(error)
+
+
+def _variable_ports(
+    graph: Graph, variables: Sequence[tuple[str, int, int]]
+) -> tuple[list[WholePort], list[WholePort]]:
+    """Inputs and outputs for the values of variables before and after a run."""
+    ports: tuple[list[WholePort], list[WholePort]] = ([], [])
+    for name, before, after in variables:
+        info = graph.tensors[before]
+        shape = info.shape or graph.tensors[after].shape
+        if not shape or 0 in shape:
+            raise ModelError(f"variable {name!r} has a shape that is not known")
+        tensor = _operand(before, info, shape)
+        ports[0].append(WholePort(name, tensor))
+        ports[1].append(WholePort(f"{name}/next", tensor))
+    return ports
+
+
+def _check_operators(file: File, data: memoryview, why_not: str) -> None:
+    """Raise one ModelError for all operators that LiteRT does not run as they are.
+
+    `why_not` says why variables cannot be states, if there are some that cannot.
+    """
     found: dict[str, list[str]] = {}
     for number, graph in enumerate(file.graphs):
         for operator in graph.operators:
@@ -132,14 +191,16 @@ def _check_operators(file: File, data: memoryview) -> None:
             elif operator.name.startswith(_CUSTOM) and name not in CUSTOM_OPERATORS:
                 where = f"{operator.index}" + (f" of subgraph {number}" if number else "")
                 found.setdefault(name, []).append(where)
-            elif operator.name in _VARIABLES or _overruns(graph, operator):
+            elif operator.name == _HANDLE and not why_not:
+                continue
+            elif operator.name in (_HANDLE, _TABLE) or _overruns(graph, operator):
                 found.setdefault(operator.name, []).append(f"{operator.index}")
             else:
                 _check_limits(graph, operator)
                 _check_repeats(graph, operator, data)
     if found:
         lines = [
-            f"{len(places)} x {name}, first operator {places[0]}: {_remedy(name)}"
+            f"{len(places)} x {name}, first operator {places[0]}: {_remedy(name, why_not)}"
             for name, places in found.items()
         ]
         raise ModelError(f"has operators that neither devices nor LiteRT run: {'; '.join(lines)}")
@@ -193,14 +254,15 @@ def _overruns(graph: Graph, operator: OperatorInfo) -> bool:
     return state >= 0 and graph.tensors[state].type == "INT8"
 
 
-def _remedy(name: str) -> str:
+def _remedy(name: str, why_not: str) -> str:
     """Why an operator is run by nobody here, and what would run it."""
     if name == _EDGE_TPU:
         return "compiled for an Edge TPU; load the file that it was compiled from"
     if name.startswith(_FLEX):
         return "an operator of TensorFlow, which needs the package tensorflow; convert without it"
-    if name in _VARIABLES:
-        return "its values would stay in LiteRT from one call to the next"
+    if name in (_HANDLE, _TABLE):
+        told = f", and cannot be states: {why_not}" if name == _HANDLE else ""
+        return f"its values would stay in LiteRT from one call to the next{told}"
     if name == "SVDF":
         return "its state has 8 bits, and LiteRT writes 16"
     return "a custom operator, which needs the library of its maker"
