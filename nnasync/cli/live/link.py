@@ -11,11 +11,12 @@ from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
 
 import anyio
+import msgspec
 
 from nnasync import now_ns
 from nnasync.cli.live.messages import LinkState
 from nnasync.hal import Priority
-from nnasync.streaming import Item
+from nnasync.streaming import Item, Outcome
 
 SLOW_NS = 150_000_000
 _CAPACITY = 256
@@ -54,6 +55,7 @@ class Link:
         self._error: Exception | None = None
         self.state: LinkState = "normal"
         self.lost = 0
+        self._told = 0
 
     async def pump(self) -> None:
         """Read the source to its end; what it raises is raised by the iteration."""
@@ -83,14 +85,18 @@ class Link:
         left_ns = due_ns - self._now()
         if left_ns > 0 and self.state != "normal":
             await self._sleep(left_ns / 1e9)
-        return Item(
-            item.index,
-            item.captured_ns,
-            item.data,
-            item.media_ns,
-            item.captured_ns + self._settings.budget_ns,
-            self._settings.priority,
+        return msgspec.structs.replace(
+            item,
+            deadline_ns=item.captured_ns + self._settings.budget_ns,
+            priority=self._settings.priority,
         )
+
+    def take_losses(self) -> dict[Outcome, int]:
+        """What was lost here and in the source since the last time, for the account of a graph."""
+        losses: dict[Outcome, int] = dict(getattr(self._source, "take_losses", dict)())
+        told, self._told = self._told, self.lost
+        losses[Outcome.DROPPED] = losses.get(Outcome.DROPPED, 0) + self.lost - told
+        return losses
 
     async def aclose(self) -> None:
         """Close the source."""

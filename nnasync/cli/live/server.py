@@ -50,7 +50,8 @@ async def serve(options: LiveOptions, on_ready: Callable[[str], object]) -> None
 
     Raises OSError where the address is taken, and what the source raises.
     """
-    shared = sources.opened(options.source, options.data) if options.source else None
+    if options.source:
+        sources.check(options.source)
     names = read_truth(options.data, "words.json", WordsTruth).names
     audio_ns, video_ns = (HOP_NS, FRAME_NS) if options.source else _OF_BROWSERS_NS
     settings: dict[StreamName, StreamSettings] = {
@@ -72,8 +73,11 @@ async def serve(options: LiveOptions, on_ready: Callable[[str], object]) -> None
             )
             server = _server(studio, options)
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(_serve, server, listener, tasks.cancel_scope)
+                tasks.start_soon(_serve, server, listener)
                 on_ready(_url(options, listener))
+                shared = None
+                if options.source:
+                    shared = sources.named(options.source, options.data, studio.note)
                 await studio.run(shared)
 
 
@@ -106,12 +110,20 @@ def _server(studio: Studio, options: LiveOptions) -> _Server:
     )
 
 
-async def _serve(server: _Server, listener: socket.socket, scope: anyio.CancelScope) -> None:
-    """Serve until cancelled, and then let the connections end."""
+async def _serve(server: _Server, listener: socket.socket) -> None:
+    """Serve until cancelled, and then let the connections end: uvicorn closes nothing otherwise."""
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_end_when_cancelled, server)
+        with anyio.CancelScope(shield=True):
+            await server.serve(sockets=[listener])
+        tasks.cancel_scope.cancel()
+
+
+async def _end_when_cancelled(server: _Server) -> None:
     try:
-        await server.serve(sockets=[listener])
+        await anyio.sleep_forever()
     finally:
-        scope.cancel()
+        server.should_exit = True
 
 
 @contextmanager

@@ -1,4 +1,7 @@
-"""What a session plays: the demo's clips or a file, over and over, or a browser's devices."""
+"""What a session plays: clips, a file, a camera, a stream at an address, or a browser's devices.
+
+A recording is played over and over. Where there is only one of picture and sound, that is played.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,20 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import msgspec
-
-from nnasync import now_ns
 from nnasync.cli.demo.streams import FRAME_NS, HOP, HOP_NS, IMAGE, SAMPLE_RATE_HZ, data_file
+from nnasync.cli.live.repeated import Repeated
 from nnasync.errors import InvalidArgument
-from nnasync.streaming import Item, ItemSource, RecordedSource, audio_file, video_file, webrtc
+from nnasync.streaming import (
+    ItemSource,
+    LiveSource,
+    NetworkEvent,
+    RecordedSource,
+    audio_file,
+    camera,
+    network,
+    video_file,
+    webrtc,
+)
 
 CLIPS = "demo"
 
@@ -25,67 +36,14 @@ class Sources:
         self.audio = audio
 
 
-class Repeated:
-    """A recording that begins again at its end; its items are numbered on, at their own times."""
-
-    def __init__(self, make: Callable[[], RecordedSource], period_ns: int) -> None:
-        """`period_ns` lies between the last item of a round and the first of the next."""
-        self._make = make
-        self._period_ns = period_ns
-        self._source: RecordedSource | None = None
-        self._start_ns = 0
-        self._before_ns = 0
-        self._index = 0
-        self._position_ns = 0
-
-    def __aiter__(self) -> AsyncIterator[Item]:
-        return self
-
-    async def __anext__(self) -> Item:
-        """The next item; raises StopAsyncIteration where there is none in a whole round."""
-        is_new = self._source is None
-        source = self._source or self._begin()
-        try:
-            item = await source.__anext__()
-        except StopAsyncIteration:
-            await self.aclose()
-            if is_new:
-                raise
-            self._before_ns = self._position_ns + self._period_ns
-            return await self.__anext__()
-        self._position_ns = self._before_ns + item.media_ns
-        number, self._index = self._index, self._index + 1
-        return msgspec.structs.replace(item, index=number, media_ns=self._position_ns)
-
-    async def aclose(self) -> None:
-        """Close the round that is being read."""
-        source, self._source = self._source, None
-        if source is not None:
-            await source.aclose()
-
-    def _begin(self) -> RecordedSource:
-        self._start_ns = self._start_ns or now_ns()
-        self._source = self._make()
-        self._source.start(self._start_ns + self._before_ns)
-        return self._source
-
-
-def clips(folder: Path | None) -> Sources:
+@asynccontextmanager
+async def of_clips(folder: Path | None) -> AsyncIterator[Sources]:
     """The demo's clips; raises InvalidArgument where they are missing."""
     video, audio = data_file(folder, "digits.mp4"), data_file(folder, "words.flac")
-    return Sources(
+    yield Sources(
         Repeated(lambda: video_file(video, size=IMAGE), FRAME_NS),
         Repeated(lambda: audio_file(audio, rate_hz=SAMPLE_RATE_HZ, hop=HOP), HOP_NS),
     )
-
-
-def opened(name: str, folder: Path | None) -> Sources:
-    """What `--source` names; raises InvalidArgument where that is nothing."""
-    if name == CLIPS:
-        return clips(folder)
-    if not os.path.isfile(name):
-        raise InvalidArgument(f"{name} is no file; --source takes {CLIPS!r} or the path of a video")
-    return Sources(Repeated(lambda: video_file(name, pixels="rgb24"), FRAME_NS), None)
 
 
 @asynccontextmanager
@@ -105,7 +63,85 @@ async def of_browser(offer: str, answer: Callable[[str], object]) -> AsyncIterat
         yield sources
 
 
+def check(name: str) -> None:
+    """Raises InvalidArgument for what `named` does not know."""
+    if name != CLIPS and not name.isdigit() and "://" not in name and not os.path.isfile(name):
+        raise InvalidArgument(
+            f"{name} is no file; --source takes {CLIPS!r}, the path of a video, an address such as "
+            "rtsp://camera.local/stream, or the number of a camera"
+        )
+
+
 @asynccontextmanager
-async def of_clips(folder: Path | None) -> AsyncIterator[Sources]:
-    """The demo's clips, for one page."""
-    yield clips(folder)
+async def named(
+    name: str, folder: Path | None, tell: Callable[[str], object]
+) -> AsyncIterator[Sources]:
+    """What `--source` names: "demo", the number of a camera, an address with "://", or a file.
+
+    `tell` is called with a sentence when a connection is made or lost. Raises what opening raises.
+    """
+    if name == CLIPS:
+        async with of_clips(folder) as sources:
+            yield sources
+    elif name.isdigit():
+        yield Sources(camera(int(name), pixels="rgb24"), None)
+    elif "://" in name:
+        yield await _of_address(name, tell)
+    else:
+        yield await _of_file(name)
+
+
+async def _of_file(name: str) -> Sources:
+    def video() -> RecordedSource:
+        return video_file(name, pixels="rgb24")
+
+    def audio() -> RecordedSource:
+        return audio_file(name, rate_hz=SAMPLE_RATE_HZ, hop=HOP)
+
+    no_video, no_audio = await _absence(video()), await _absence(audio())
+    if no_video is not None and no_audio is not None:
+        raise no_video
+    return Sources(
+        None if no_video else Repeated(video, FRAME_NS),
+        None if no_audio else Repeated(audio, HOP_NS),
+    )
+
+
+async def _absence(source: RecordedSource) -> InvalidArgument | None:
+    """Why a file has no such stream, if it has none."""
+    async with source:
+        try:
+            await source.ready()
+        except InvalidArgument as error:
+            return error
+        return None
+
+
+async def _of_address(name: str, tell: Callable[[str], object]) -> Sources:
+    """Picture and sound of an address; what it has not got is found out by asking for it."""
+    wanted = {"video", "audio"}
+    while True:
+        stream = network(name, on_event=lambda event: tell(_told(event)))
+        found: dict[str, LiveSource] = {}
+        if "video" in wanted:
+            found["video"] = stream.video(pixels="rgb24")
+        if "audio" in wanted:
+            found["audio"] = stream.audio(rate_hz=SAMPLE_RATE_HZ, hop=HOP)
+        try:
+            await next(iter(found.values())).ready()
+        except InvalidArgument as error:
+            for source in found.values():
+                await source.aclose()
+            missing = next((kind for kind in wanted if f"has no {kind} stream" in str(error)), "")
+            if not missing or len(wanted) == 1:
+                raise
+            wanted.remove(missing)
+        else:
+            return Sources(found.get("video"), found.get("audio"))
+
+
+def _told(event: NetworkEvent) -> str:
+    if event.kind == "connected":
+        return "the source is connected"
+    again = "" if event.retry_s is None else f"; trying again in {event.retry_s:.1f} s"
+    return f"{event.reason}{again}"

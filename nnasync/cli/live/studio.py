@@ -38,7 +38,13 @@ from nnasync.cli.live.outbox import Outbox
 from nnasync.cli.live.session import Session
 from nnasync.cli.live.sources import Sources, of_browser
 from nnasync.cli.live.ticks import Ticker
-from nnasync.errors import BadState, InvalidArgument, NNError, ResourceExhaustedTransient
+from nnasync.errors import (
+    BadState,
+    DeviceUnavailable,
+    InvalidArgument,
+    NNError,
+    ResourceExhaustedTransient,
+)
 from nnasync.hal import Priority
 
 Opening = AbstractAsyncContextManager[Sources]
@@ -90,19 +96,25 @@ class Studio:
         self._tasks: anyio.abc.TaskGroup | None = None
         self.refused = 0
 
-    async def run(self, shared: Sources | None) -> None:
+    async def run(self, shared: Opening | None) -> None:
         """Serve viewers until cancelled, and play what the server plays to them."""
         async with anyio.create_task_group() as self._tasks:
             self._tasks.start_soon(self._load.run)
             self._tasks.start_soon(self._tick)
             if shared is not None:
-                self._shared = self._session(shared, self, shows_pictures=True)
-                await self._shared.run()
+                async with shared as sources:
+                    self._shared = self._session(sources, self, shows_pictures=True)
+                    await self._shared.run()
+                raise DeviceUnavailable(f"{self._source} is at its end")
 
     def tell(self, message: str | bytes, *, key: str = "") -> None:
         """Have a message sent to all viewers."""
         for viewer in self._viewers:
             viewer.tell(message, key=key)
+
+    def note(self, text: str) -> None:
+        """Tell all viewers that something happened."""
+        self.tell(encode(Notice(text)))
 
     def admit(self) -> Viewer:
         """A new viewer; raises ResourceExhaustedTransient where there are `MAX_VIEWERS`."""

@@ -10,7 +10,7 @@ import pytest
 from nnasync.cli.live.link import SLOW_NS, Link, StreamSettings
 from nnasync.errors import DeviceUnavailable
 from nnasync.hal import Priority
-from nnasync.streaming import Item
+from nnasync.streaming import Item, Outcome
 
 pytestmark = pytest.mark.anyio
 
@@ -106,8 +106,9 @@ async def test_what_is_cut_off_is_counted_and_the_gap_is_told(rig: Rig) -> None:
     rig.link.state = "normal"
     await rig.give(3)
     assert (await anext(rig.link)).index == 3
-    assert rig.link.lost == 3
     assert rig.gaps == [(3, 700 * MS)]
+    assert rig.link.take_losses() == {Outcome.DROPPED: 3}
+    assert rig.link.take_losses() == {Outcome.DROPPED: 0}
 
 
 async def test_a_runtime_that_does_not_take_items_costs_a_bounded_queue(rig: Rig) -> None:

@@ -13,7 +13,7 @@ from nnasync.cli import main
 
 def test_a_source_that_is_not_there(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["live", "--source", str(tmp_path / "nothing.mp4"), "--port", "0"]) == 1
-    assert "nothing.mp4 is no file; --source takes 'demo'" in capsys.readouterr().err
+    assert "nothing.mp4 is no file; --source takes" in capsys.readouterr().err
 
 
 def test_a_port_that_is_taken(capsys: pytest.CaptureFixture[str], toy_data: Path) -> None:
@@ -39,3 +39,13 @@ def test_wrong_options(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["live", *arguments])
     assert ended.value.code == 2
+
+
+def test_a_file_that_is_no_video(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, toy_data: Path
+) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("no video")
+    arguments = ["--source", str(path), "--port", "0", "--data", str(toy_data)]
+    assert main(["live", *arguments]) == 1
+    assert f"cannot read {path}" in capsys.readouterr().err
