@@ -33,6 +33,10 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # used for, and opens descriptors for that: tests that count them failed by chance.
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 
+# Else each of hundreds of processes that import numpy begins with 30 ms in which the threads of
+# OpenBLAS wait busily for work.
+os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
+
 BACKENDS = {
     "asyncio": ("asyncio", {"use_uvloop": False}),
     "asyncio+uvloop": ("asyncio", {"use_uvloop": True}),
@@ -92,17 +96,16 @@ def own_state(state_folders: Iterator[Path], monkeypatch: pytest.MonkeyPatch) ->
     return folder
 
 
-@pytest.fixture(autouse=True)
-def contests_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Contests are held in this process: thousands of others would take a second each to start."""
-    monkeypatch.setattr(contest_process, "can_start", lambda: False)
+@pytest.fixture(scope="session", autouse=True)
+def defaults_of_tests() -> Iterator[None]:
+    """Contests are held in this process, as thousands of others would take a second each to start.
 
-
-@pytest.fixture(autouse=True)
-def waits_for_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is compiled is what the contest chose; a test of first answers asks for
-    `wait="first"`."""
-    monkeypatch.setattr(compile_request, "DEFAULT_WAIT", "best")
+    And what is compiled is what the contest chose; a test of first answers asks for `wait="first"`.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(contest_process, "can_start", lambda: False)
+        patch.setattr(compile_request, "DEFAULT_WAIT", "best")
+        yield
 
 
 @pytest.fixture

@@ -18,7 +18,8 @@ ENGINES = {
     "openvino-cpu": "openvino",
     "litert-cpu": "ai_edge_litert",
 }
-REPETITIONS = 3
+ONCE, OFTEN = 1, pytest.param(10, marks=pytest.mark.slow)
+"""What goes wrong by chance has more of them at night."""
 
 
 def child(device: str, how: str) -> subprocess.Popen[str]:
@@ -36,17 +37,19 @@ def child(device: str, how: str) -> subprocess.Popen[str]:
     return started
 
 
+@pytest.mark.parametrize("times", [ONCE, OFTEN])
 @pytest.mark.parametrize("device", ENGINES)
-def test_an_interpreter_that_ends_with_work_under_way(device: str) -> None:
-    for _ in range(REPETITIONS):
+def test_an_interpreter_that_ends_with_work_under_way(device: str, times: int) -> None:
+    for _ in range(times):
         ended = child(device, "exit")
         _, text = ended.communicate(timeout=120)
         assert ended.returncode == 7, text
 
 
+@pytest.mark.parametrize("times", [ONCE, OFTEN])
 @pytest.mark.parametrize("loop", ["asyncio", "trio"])
-def test_a_program_that_is_interrupted_ends_by_the_signal(loop: str) -> None:
-    for _ in range(REPETITIONS):
+def test_a_program_that_is_interrupted_ends_by_the_signal(loop: str, times: int) -> None:
+    for _ in range(times):
         ended = child("onnxruntime-cpu", f"wait-{loop}")
         ended.send_signal(signal.SIGINT)
         _, text = ended.communicate(timeout=120)

@@ -25,6 +25,7 @@ READS_ENVIRONMENT = {
     PACKAGE / "_core" / "state_files.py",
     PACKAGE / "tracing" / "verbose.py",
     PACKAGE / "_core" / "drivers" / "onnxruntime" / "providers.py",
+    PACKAGE / "_core" / "drivers" / "service" / "child.py",
     PACKAGE / "streaming" / "sources" / "alsa.py",
 }
 

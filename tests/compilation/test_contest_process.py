@@ -157,6 +157,7 @@ async def test_what_it_found_is_remembered(tmp_path: Path) -> None:
     assert second.report().candidates == first.report().candidates
 
 
+@one_loop
 async def test_one_process_holds_one_contest_after_another(tmp_path: Path) -> None:
     with acme(tmp_path, FINE):
         async with (

@@ -224,6 +224,7 @@ async def test_trim_reaches_only_what_is_idle(rigs: Rigs) -> None:
     assert engine.counters.trim == 1
 
 
+@pytest.mark.one_loop("It is called on a thread of its own.")
 async def test_trim_while_models_are_prepared(rigs: Rigs) -> None:
     device = rigs(null()).device
     prepared = [await device.prepare_model(doubler()) for _ in range(200)]

@@ -20,6 +20,7 @@ INLINE_FOR_LONG = nn.Options(cores=2, inline_budget_us=1e6, stall_budget_us=20_0
 """So much inline work per turn that thousands of queued calls answer within one another."""
 
 
+@pytest.mark.one_loop("Calls answer within one another in the scheduler.")
 async def test_thousands_of_queued_calls_are_no_deep_recursion() -> None:
     async with runtime(NullEngine(compute=double), options=INLINE_FOR_LONG) as rt:
         net = await rt.compile(doubler())

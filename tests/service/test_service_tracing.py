@@ -38,6 +38,8 @@ from tests.tracing.events import faults
 
 pytestmark = pytest.mark.anyio
 
+starts_processes = pytest.mark.one_loop("The loop matters to both halves, which others have here.")
+
 REFERENCE = rigs.REFERENCE
 NOW_NS = 5_000_000_000
 
@@ -224,6 +226,7 @@ async def test_an_arrow_from_a_fence_that_was_early(options: nn.Options) -> None
     assert ("inline" in run.args) == (options is rigs.INLINE)
 
 
+@starts_processes
 async def test_a_fence_of_a_service_releases_work_of_the_client() -> None:
     timeline = Timeline()
     async with nn.open_runtime(
@@ -261,6 +264,7 @@ async def test_a_fence_of_a_service_releases_work_of_the_client() -> None:
 # -- processes
 
 
+@starts_processes
 async def test_tracing_goes_on_with_the_next_process() -> None:
     device, timeline = await isolate(REFERENCE), Timeline()
     device.observe(Tracer([timeline]))
@@ -279,6 +283,7 @@ async def test_tracing_goes_on_with_the_next_process() -> None:
     assert pids[0] != pids[1]
 
 
+@starts_processes
 async def test_arrows_between_two_services() -> None:
     timeline, devices = Timeline(), [await isolate(REFERENCE) for _ in range(2)]
     tracer, slots, begin = Tracer([timeline]), [Slot(), Slot()], Fence()

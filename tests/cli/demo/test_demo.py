@@ -120,10 +120,7 @@ def test_a_source_that_dies_in_the_middle_leaves_a_summary(
     assert (tmp_path / "timeline.html").exists()
 
 
-@pytest.mark.parametrize(("which", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_signals_end_it_with_a_summary(
-    which: signal.Signals, code: int, toy_data: Path, tmp_path: Path
-) -> None:
+def test_a_signal_ends_it_with_a_summary(toy_data: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "nnasync", "demo", "--plain", "--data", str(toy_data)]
     command += ["--out", str(tmp_path), "--alone-seconds", "0.1"]
     with subprocess.Popen(
@@ -133,9 +130,9 @@ def test_signals_end_it_with_a_summary(
         for line in run.stdout:
             if "hears" in line:
                 break
-        run.send_signal(which)
+        run.send_signal(signal.SIGINT)
         rest, errors = run.communicate()
-    assert run.returncode == code, errors
+    assert run.returncode == 128 + signal.SIGINT, errors
     assert "audio HIGH" in rest
     assert "Traceback" not in errors
     for stream in ("audio", "video"):
