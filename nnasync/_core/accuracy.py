@@ -61,7 +61,6 @@ _MOBILENET_STEPS = 3
 _FLOAT32 = (OperandType.FLOAT32, OperandType.TENSOR_FLOAT32)
 _FLOAT16 = (OperandType.FLOAT16, OperandType.TENSOR_FLOAT16)
 _FLOATS = (*_FLOAT32, *_FLOAT16)
-_INTEGER = (OperandType.INT32, OperandType.UINT32, OperandType.TENSOR_INT32)
 _BOOLEAN = (OperandType.BOOL, OperandType.TENSOR_BOOL8)
 _QUANT8 = (
     OperandType.TENSOR_QUANT8_ASYMM,

@@ -50,7 +50,6 @@ else:
 IMAGE = "hardware_buffer"
 """The kind of pools that are images."""
 
-_OWN = ("ashmem", "hardware_buffer_blob", IMAGE)
 _PROT = mmap.PROT_READ | mmap.PROT_WRITE
 
 # What stands for the descriptor where there is none (any more).

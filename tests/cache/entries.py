@@ -7,6 +7,8 @@ from pathlib import Path
 import msgspec
 
 from nnasync._core.cache import CacheKey, Contents, Hit, Miss, Store, Writing, fill, view
+from nnasync._core.cache.directory import Directory
+from nnasync._core.cache.eviction import make_room, scan
 
 KEY = CacheKey(bytes(range(32)), "device", "1.0", "0.1")
 OTHER_KEY = msgspec.structs.replace(KEY, step=1)
@@ -60,3 +62,17 @@ def contents(hit: Hit) -> Files:
 def cache_files(directory: Path) -> list[Path]:
     """The files in a cache directory, those of the model cache first."""
     return sorted(directory.iterdir(), key=lambda path: path.name[64:])
+
+
+def clear(store: Store) -> None:
+    """Forget all entries, and delete their files."""
+    with Directory(store.path) as directory, store._ledger.writing(store._place()) as rows:
+        for token in rows.tokens():
+            rows.forget(token)
+        make_room(directory, rows, b"", (), free=0)
+
+
+def totals(store: Store) -> tuple[int, int]:
+    """How many entries have a record, and how many bytes all cache files take on the disk."""
+    with Directory(store.path) as directory, store._ledger.reading(store._place()) as rows:
+        return len(rows.tokens()) if rows else 0, scan(directory).total_bytes

@@ -160,8 +160,6 @@ def test_a_directory_that_cannot_be_opened(
     opens = failing(os.open, errno.EACCES, lambda path, *a, **k: path == str(directory))
     monkeypatch.setattr(os, "open", opens)
     assert read(store) == "the cache directory cannot be opened: Permission denied"
-    assert store.statistics().entries == 0
-    store.clear()
 
 
 @pytest.mark.parametrize("call", ["write", "fsync", "replace"])

@@ -22,7 +22,9 @@ from tests.cache.entries import (
     OTHER_KEY,
     Files,
     cache_files,
+    clear,
     read,
+    totals,
     write,
     written,
 )
@@ -152,7 +154,7 @@ def test_an_entry_is_replaced_only_where_it_is_still_the_one(store: Store) -> No
     assert second.stored
     assert not write(store, replaces=first.generation).stored
     assert read(store) == ONE_BLOCK
-    store.clear()
+    clear(store)
     assert not write(store, replaces=second.generation).stored
     assert read(store) == "no entry"
 
@@ -246,8 +248,7 @@ def test_the_least_recently_used_entry_goes(directory: Path, state_folder: Path)
     assert read(store, keys[0]) == ONE_BLOCK
     written(store, ONE_BLOCK, keys[3])
     assert [read(store, key) for key in keys] == [ONE_BLOCK, "no entry", ONE_BLOCK, ONE_BLOCK]
-    assert store.statistics().bytes == 3 * 4096
-    assert store.statistics().entries == 3
+    assert totals(store) == (3, 3 * 4096)
 
 
 def test_files_without_a_record_go_first(directory: Path, state_folder: Path) -> None:
@@ -279,10 +280,10 @@ def test_files_of_others_stay(store: Store, directory: Path) -> None:
     directory.mkdir()
     (directory / "notes.txt").write_text("mine")
     written(store)
-    store.clear()
+    clear(store)
     assert [path.name for path in directory.iterdir()] == ["notes.txt"]
     assert read(store) == "no entry"
-    assert store.statistics().entries == store.statistics().bytes == 0
+    assert totals(store) == (0, 0)
 
 
 def test_an_encrypted_entry_shows_nothing(directory: Path, state_folder: Path) -> None:

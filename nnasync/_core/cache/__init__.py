@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from nnasync._core.cache.keys import CacheKey, FileKind, derive_token, file_name, operations_digest
 from nnasync._core.cache.outcome import Contents, Hit, Miss
 from nnasync._core.cache.sealed import fill, view
-from nnasync._core.cache.store import DEFAULT_LIMIT_BYTES, Store, StoreStatistics
+from nnasync._core.cache.store import DEFAULT_LIMIT_BYTES, Store
 from nnasync._core.deferred import names
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ __all__ = [
     "Hit",
     "Miss",
     "Store",
-    "StoreStatistics",
     "Writing",
     "derive_token",
     "file_name",

@@ -32,7 +32,6 @@ from nnasync._core.cache.outcome import Contents, ForeignFile, Hit, Miss, Reject
 from nnasync._core.cache.transfer import Cipher, size_of
 from nnasync._core.deferred import deferred
 from nnasync.errors import InvalidArgument
-from nnasync.hal import Struct
 
 if TYPE_CHECKING:
     from nnasync._core.cache import eviction, writing
@@ -46,17 +45,6 @@ T = TypeVar("T")
 DEFAULT_LIMIT_BYTES = 1 << 30
 
 _NO_FILES = "the device has no cache files"
-
-
-class StoreStatistics(Struct):
-    """The current contents of a cache directory."""
-
-    entries: int
-    """Entries with a record."""
-    bytes: int
-    """Bytes on the disk of all cache files, those without a record too."""
-    limit_bytes: int
-    """Bytes above which the least recently used entries go."""
 
 
 class Store:
@@ -269,27 +257,6 @@ class Store:
             if current is None or current.spare != old.spare:
                 for name in file_names(old.named_by(token), old.counts):
                     directory.remove(name)
-
-    def statistics(self) -> StoreStatistics:
-        """What the directory holds now; nothing where it cannot be read."""
-        entries, total = 0, 0
-        with contextlib.suppress(Rejected, OSError):
-            with Directory(self.path) as directory:
-                total = eviction.scan(directory).total_bytes
-            with self._ledger.reading(self._place()) as rows:
-                entries = len(rows.tokens()) if rows else 0
-        return StoreStatistics(entries, total, self.limit_bytes)
-
-    def clear(self) -> None:
-        """Delete all entries, as far as they can be; other files stay."""
-        with (
-            contextlib.suppress(Rejected, OSError),
-            Directory(self.path) as directory,
-            self._ledger.writing(self._place()) as rows,
-        ):
-            for token in rows.tokens():
-                rows.forget(token)
-            eviction.make_room(directory, rows, b"", (), free=0)
 
 
 def _current(rows: DirectoryRows, token: bytes) -> Record | None:

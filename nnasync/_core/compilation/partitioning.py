@@ -257,10 +257,7 @@ def spelled_out(
     `engines` are by number of the part; whether they take their parts is not asked again.
     """
     owners = assignment_in(choice, spec.model)
-    ways = [
-        None if part.lowering == WHOLE else Lowering(part.lowering, part.threads)
-        for part in choice.parts
-    ]
+    ways = [part.way for part in choice.parts]
     lead = _lead(spec, owners, engines)
     return PartitionContender(spec, split(spec.model, owners), engines, ways, lead)
 

@@ -40,7 +40,6 @@ _COUNT, _COUNT_OF_FLOATS = 6, 5
 _EDGES = 4
 _STEPS = 255
 _IMAGE_CHANNELS, _LEAST_SIDE = 4, 8
-_MAX_BYTES = 1 << 30
 
 
 class Samples(msgspec.Struct, frozen=True):

@@ -16,7 +16,6 @@ import numpy as np
 from nnasync.extensions import FileOperand
 from nnasync.hal import OperandType, Struct, number_dtype
 
-SUFFIX = ".onnx"
 DOUBLE = 11
 """The element type of float64."""
 MAX_FILE_BYTES = 2**31 - 1

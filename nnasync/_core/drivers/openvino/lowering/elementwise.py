@@ -24,8 +24,6 @@ from nnasync.hal import FusedActivationFunc, OperationType, is_quantized
 from nnasync.kernels import Arguments, Tensor
 from nnasync.kernels.steps import float_bounds, quantized_bounds
 
-Function = Callable[..., Node]
-
 
 def bounds_of(fused: int, output: Tensor) -> tuple[float, float]:
     """What a fused activation lets through: raw values for quantized outputs."""
