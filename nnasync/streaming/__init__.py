@@ -12,6 +12,7 @@ from nnasync.streaming.account import (
     StreamStatistics,
 )
 from nnasync.streaming.graph import (
+    CallOptions,
     ErrorPolicy,
     Graph,
     GraphAccount,
@@ -50,6 +51,7 @@ __all__ = [
     "Account",
     "Backoff",
     "StageCall",
+    "CallOptions",
     "Entry",
     "ErrorPolicy",
     "FileSink",

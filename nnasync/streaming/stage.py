@@ -35,6 +35,7 @@ from nnasync.errors import BadState, Cancelled, InvalidArgument, MissedDeadline
 from nnasync.hal import Priority, Struct
 from nnasync.streaming.account import Account, Entry, Ledger, Outcome, StreamStatistics
 from nnasync.streaming.item import Item
+from nnasync.streaming.leaving import leave
 
 logger = logging.getLogger(__name__)
 
@@ -166,13 +167,8 @@ class Stage:
         tasks = self._entered()
         self._closed = self._ended = True
         self._wake()
-        tasks.cancel_scope.cancel()
         try:
-            return await tasks.__aexit__(kind, error, trace)
-        except BaseExceptionGroup as group:
-            if group.exceptions == (error,):
-                return None
-            raise
+            return await leave(tasks, kind, error, trace)
         finally:
             self._close_account()
             if error is None:

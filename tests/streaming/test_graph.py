@@ -372,3 +372,10 @@ async def test_an_output_ends_with_its_graph() -> None:
             await rigs.until(lambda: seen.data == ["only"])
     check(first)
     check(second)
+
+
+@pytest.mark.one_loop("nothing is awaited")
+async def test_an_option_that_no_stage_has() -> None:
+    stream: Any = Graph().source(items([]))
+    with pytest.raises(TypeError, match="a stage has no option concurency"):
+        stream.map(abs, concurency=2)

@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 from nnasync.streaming.graph.gathering import JoinMode
-from nnasync.streaming.graph.graph import Graph, GraphAccount, Stream
+from nnasync.streaming.graph.graph import CallOptions, Graph, GraphAccount, Stream
 from nnasync.streaming.graph.node import ErrorPolicy
 from nnasync.streaming.graph.stages import OutputNode
 
-__all__ = ["ErrorPolicy", "Graph", "GraphAccount", "JoinMode", "OutputNode", "Stream"]
+__all__ = [
+    "CallOptions",
+    "ErrorPolicy",
+    "Graph",
+    "GraphAccount",
+    "JoinMode",
+    "OutputNode",
+    "Stream",
+]

@@ -19,6 +19,7 @@ from nnasync.streaming.account import Entry, Outcome
 from nnasync.streaming.graph.node import Context, Inlet, Node
 from nnasync.streaming.graph.stages import CallNode, Queued
 from nnasync.streaming.item import Item
+from nnasync.streaming.rate_limit import RateLimit
 from nnasync.streaming.stage import Policy
 
 JoinMode = Literal["nearest", "latest", "interpolated"]
@@ -204,19 +205,15 @@ class RateNode(Node):
     def __init__(self, context: Context, name: str, rate_hz: float) -> None:
         """Raises InvalidArgument for a rate that is not positive."""
         super().__init__(context, name)
-        if not (math.isfinite(rate_hz) and rate_hz > 0):
-            raise InvalidArgument(f"{name}: rate_hz is {rate_hz}, it must be positive and finite")
-        self._period_ns = 1e9 / rate_hz
-        self._due_ns = -math.inf
+        self.wanted_hz = rate_hz
+        self._limit = RateLimit(rate_hz)
 
     async def take(self, entry: Entry, item: Item) -> None:
         """Sort the item out if it comes before the next one is due."""
-        if item.captured_ns < self._due_ns:
+        if self._limit.takes(item.captured_ns):
+            await self.pass_on(entry, item)
+        else:
             entry.settle(Outcome.FILTERED)
-            return
-        behind = item.captured_ns - self._due_ns > self._period_ns
-        self._due_ns = (item.captured_ns if behind else self._due_ns) + self._period_ns
-        await self.pass_on(entry, item)
 
 
 class _JoinInlet:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import AsyncIterable, Callable, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypedDict, Unpack
 
 import anyio
 import anyio.abc
@@ -45,6 +45,7 @@ from nnasync.streaming.graph.stages import (
     SplitNode,
 )
 from nnasync.streaming.item import Item
+from nnasync.streaming.leaving import leave
 from nnasync.streaming.stage import Policy
 
 
@@ -80,6 +81,26 @@ class GraphAccount(Struct, frozen=True):
         )
 
 
+class CallOptions(TypedDict, total=False):
+    """How a stage runs what is awaited; of a plain function only `name` and `on_error` count.
+
+    * `name`: in the account; by default that of what is called.
+    * `policy`, `capacity`: of its queue, by default the stream's policy and room for 1 item.
+    * `concurrency`: how many calls run at a time, by default 1.
+    * `budget_ns`: its deadline, so long after the capture; or that of the item, if it is earlier.
+    * `priority`: of its calls, instead of that of the item.
+    * `on_error`: what an error ends, by default the "item".
+    """
+
+    name: str
+    policy: Policy | None
+    capacity: int
+    concurrency: int
+    budget_ns: int | None
+    priority: Priority | None
+    on_error: ErrorPolicy
+
+
 class Stream:
     """The items that leave a stage; each method makes the next stage from them.
 
@@ -96,49 +117,22 @@ class Stream:
         """The name of the stage, as in the account."""
         return self._node.name
 
-    def map(
-        self,
-        call: Callable[..., Any],
-        *,
-        name: str = "",
-        policy: Policy | None = None,
-        capacity: int = 1,
-        concurrency: int = 1,
-        budget_ns: int | None = None,
-        priority: Priority | None = None,
-        on_error: ErrorPolicy = "item",
-    ) -> Stream:
+    def map(self, call: Callable[..., Any], **options: Unpack[CallOptions]) -> Stream:
         """Each item's data becomes `call(data)`.
 
         A plain function runs at once. What is to be awaited (a network, a burst, a coroutine
-        function) has a queue of `capacity` items, with the stream's `policy` unless another one is
-        given, and runs `concurrency` times at once; results keep their order. It gets `deadline=`
-        and `priority=` if it takes them: those of the item, or the earlier deadline that follows
-        from `budget_ns` after the capture, and this stage's own priority.
+        function) has a queue and runs as `options` say, see `CallOptions`; results keep their
+        order. It gets `deadline=` and `priority=` if it takes them: those of the item, or the
+        stage's own.
         """
-        return self._called(
-            call, False, name, policy, capacity, concurrency, budget_ns, priority, on_error
-        )
+        return self._called(call, False, options)
 
-    def flat_map(
-        self,
-        call: Callable[..., Any],
-        *,
-        name: str = "",
-        policy: Policy | None = None,
-        capacity: int = 1,
-        concurrency: int = 1,
-        budget_ns: int | None = None,
-        priority: Priority | None = None,
-        on_error: ErrorPolicy = "item",
-    ) -> Stream:
+    def flat_map(self, call: Callable[..., Any], **options: Unpack[CallOptions]) -> Stream:
         """Each item becomes as many as `call(data)` gives, such as the crops of a frame; see `map`.
 
         An item of which none comes is filtered.
         """
-        return self._called(
-            call, True, name, policy, capacity, concurrency, budget_ns, priority, on_error
-        )
+        return self._called(call, True, options)
 
     def filter(
         self, predicate: Callable[[Any], bool], *, name: str = "", on_error: ErrorPolicy = "item"
@@ -198,7 +192,11 @@ class Stream:
         return self._then(WindowNode(self._graph, self._graph._name(name or "window"), size, hop))
 
     def rate(self, rate_hz: float, *, name: str = "") -> Stream:
-        """At most `rate_hz` items a second, by the times of their capture; others are filtered."""
+        """At most `rate_hz` items a second, by the times of their capture; others are filtered.
+
+        Directly behind a stream of the network, pictures that are not wanted are sorted out before
+        they are decoded, where the codec permits, and filtered in the account of the source.
+        """
         return self._then(RateNode(self._graph, self._graph._name(name or "rate"), rate_hz))
 
     def sink(
@@ -243,19 +241,13 @@ class Stream:
         self._then(node)
         return node
 
-    def _called(
-        self,
-        call: Callable[..., Any],
-        flat: bool,
-        name: str,
-        policy: Policy | None,
-        capacity: int,
-        concurrency: int,
-        budget_ns: int | None,
-        priority: Priority | None,
-        on_error: ErrorPolicy,
-    ) -> Stream:
-        own = self._graph._name(name or named(call, "flat_map" if flat else "map"))
+    def _called(self, call: Callable[..., Any], flat: bool, options: CallOptions) -> Stream:
+        unknown = sorted(set(options) - CallOptions.__annotations__.keys())
+        if unknown:
+            raise TypeError(f"a stage has no option {', '.join(unknown)}")
+        wanted = options.get("name") or named(call, "flat_map" if flat else "map")
+        own = self._graph._name(wanted)
+        on_error = options.get("on_error", "item")
         if not _is_awaited(call):
             return self._then(FunctionNode(self._graph, own, call, flat=flat, on_error=on_error))
         return self._then(
@@ -263,11 +255,11 @@ class Stream:
                 self._graph,
                 own,
                 call,
-                policy=policy or self._policy,
-                capacity=capacity,
-                concurrency=concurrency,
-                budget_ns=budget_ns,
-                priority=priority,
+                policy=options.get("policy") or self._policy,
+                capacity=options.get("capacity", 1),
+                concurrency=options.get("concurrency", 1),
+                budget_ns=options.get("budget_ns"),
+                priority=options.get("priority"),
                 flat=flat,
                 on_error=on_error,
             )
@@ -389,13 +381,8 @@ class Graph:
     ) -> bool | None:
         if self._tasks is None:
             raise BadState("the graph was not entered")
-        self._tasks.cancel_scope.cancel()
         try:
-            return await self._tasks.__aexit__(kind, error, trace)
-        except BaseExceptionGroup as group:
-            if group.exceptions == (error,):
-                return None
-            raise
+            return await leave(self._tasks, kind, error, trace)
         finally:
             for node in self._nodes.values():
                 node.close()

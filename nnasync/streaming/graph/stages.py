@@ -46,6 +46,7 @@ class SourceNode(Node):
 
     async def run(self) -> None:
         """Feed until the source is at its end, fails, or nothing behind it takes more."""
+        self._ask_for_less()
         try:
             async for item in self._source:
                 if self._is_over:
@@ -61,6 +62,14 @@ class SourceNode(Node):
                     await close()
             self._count_losses()
         await self.finish()
+
+    def _ask_for_less(self) -> None:
+        """Where only some items a second are wanted, a source may be able to make no others."""
+        limit = getattr(self._source, "limit_rate", None)
+        wanted = [getattr(child, "wanted_hz", None) for child in self.children]
+        rates = [rate_hz for rate_hz in wanted if rate_hz is not None]
+        if limit is not None and rates and len(rates) == len(wanted):
+            limit(max(rates))
 
     def _count_losses(self) -> None:
         if self._take_losses is not None:

@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from typing import Any, Protocol
 
 from nnasync._core.clock import now_ns
-from nnasync.errors import InvalidArgument
 from nnasync.hal import Array
 from nnasync.streaming.account import Outcome
+from nnasync.streaming.rate_limit import RateLimit
 from nnasync.streaming.sources.hops import Hops
 from nnasync.streaming.sources.mailbox import Mailbox
 from nnasync.streaming.sources.media import end_of, import_av
@@ -54,6 +54,9 @@ class Outlet(Protocol):
     kind: str
     mailbox: Mailbox[Kept]
 
+    def limit_rate(self, rate_hz: float) -> None:
+        """At most so many items a second are wanted."""
+
     def begin(self, timing: Timing) -> None:
         """A connection begins, whose times are these."""
 
@@ -65,64 +68,64 @@ class Outlet(Protocol):
 
 
 class VideoOutlet:
-    """Pictures, at most `rate_hz` a second if there is such a limit."""
+    """Pictures, at most so many a second if there is such a limit."""
 
     kind = "video"
 
-    def __init__(self, size: Size | None, pixels: PixelFormat, rate_hz: float | None) -> None:
-        """Raises InvalidArgument for a rate that is not positive."""
-        if rate_hz is not None and not (math.isfinite(rate_hz) and rate_hz > 0):
-            raise InvalidArgument(f"rate_hz is {rate_hz}, it must be positive and finite")
+    def __init__(self, size: Size | None, pixels: PixelFormat) -> None:
         self.mailbox: Mailbox[Kept] = Mailbox(_PICTURES_KEPT)
         self._pictures = Pictures(size, pixels)
-        self._period_ns = 0.0 if rate_hz is None else 1e9 / rate_hz
+        self._limit: RateLimit | None = None
+
+    def limit_rate(self, rate_hz: float) -> None:
+        """Keep at most so many a second; raises InvalidArgument for a rate that is not positive."""
+        limit = RateLimit(rate_hz)
+        if self._limit is None or self._limit.period_ns < limit.period_ns:
+            self._limit = limit
 
     def begin(self, timing: Timing) -> None:
         """Forget what the stream of the last connection was like."""
         self._timing = timing
-        self._due_ns = -math.inf
         self._last_key_ns: int | None = None
         self._keys_suffice = False
         self._key_due_ns = -math.inf
 
     def frames(self, packet: Any) -> Iterable[Any]:
         """Those of a packet, none if no picture is due."""
-        if self._period_ns and packet.size:
-            self._watch_keys(packet)
+        limit = self._limit
+        if limit is not None and packet.size:
+            self._watch_keys(packet, limit.period_ns)
             if self._keys_suffice:
-                return self._key_picture(packet)
+                return self._key_picture(packet, limit.period_ns)
         frames: Iterable[Any] = packet.decode()
         return frames
 
     def keep(self, captured_ns: int, frame: Any) -> None:
         """Convert a picture that is due."""
-        if self._period_ns:
-            # What comes a little early is due: the sender's period is not exactly ours.
-            if captured_ns < self._due_ns - self._period_ns / 10:
-                self.mailbox.lose(Outcome.FILTERED)
-                return
-            self._due_ns = max(self._due_ns + self._period_ns, captured_ns)
+        if self._limit is not None and not self._limit.takes(captured_ns):
+            self.mailbox.lose(Outcome.FILTERED)
+            return
         self.mailbox.put((captured_ns, self._pictures.array(frame), self._timing.epoch))
 
-    def _watch_keys(self, packet: Any) -> None:
+    def _watch_keys(self, packet: Any, period_ns: float) -> None:
         """Learn whether pictures that stand for themselves come often enough."""
         at_ns = self._timing.packet_ns(packet)
         last_ns = self._last_key_ns
         if packet.is_keyframe:
             if last_ns is not None:
-                self._keys_suffice = 0 < at_ns - last_ns <= 1.05 * self._period_ns
+                self._keys_suffice = 0 < at_ns - last_ns <= 1.05 * period_ns
             self._last_key_ns = at_ns
-        elif last_ns is not None and at_ns - last_ns > 2 * self._period_ns:
+        elif last_ns is not None and at_ns - last_ns > 2 * period_ns:
             self._keys_suffice = False
 
-    def _key_picture(self, packet: Any) -> Iterable[Any]:
+    def _key_picture(self, packet: Any, period_ns: float) -> Iterable[Any]:
         """The picture of a packet that stands for itself and is due, at once."""
         at_ns = self._last_key_ns or 0
-        has_jumped = at_ns < self._key_due_ns - 2 * self._period_ns
+        has_jumped = at_ns < self._key_due_ns - 2 * period_ns
         if not packet.is_keyframe or (at_ns < self._key_due_ns and not has_jumped):
             self.mailbox.lose(Outcome.FILTERED)
             return ()
-        self._key_due_ns = at_ns + 0.9 * self._period_ns
+        self._key_due_ns = at_ns + 0.9 * period_ns
         codec = packet.stream.codec_context
         try:
             # Without those that follow, a decoder holds a picture back until it is told of the end.
@@ -132,7 +135,7 @@ class VideoOutlet:
 
 
 class AudioOutlet:
-    """Sound in hops."""
+    """Sound in hops, which all are wanted."""
 
     kind = "audio"
 
@@ -142,6 +145,9 @@ class AudioOutlet:
         self._hops = Hops(rate_hz, hop)
         kept = max(4, _SOUND_KEPT_NS * rate_hz // (hop * 1_000_000_000))
         self.mailbox: Mailbox[Kept] = Mailbox(kept)
+
+    def limit_rate(self, rate_hz: float) -> None:
+        """Hops are parts of one whole: a stage behind them sorts them out."""
 
     def begin(self, timing: Timing) -> None:
         """What the last connection left unfinished goes with nothing that follows."""

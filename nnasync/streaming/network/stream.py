@@ -46,7 +46,10 @@ class NetworkStream:
         in the account of the source, those beyond `rate_hz` filtered, packets that cannot be
         decoded failed. Raises InvalidArgument for another format or rate.
         """
-        return self._source(VideoOutlet(size, pixels, rate_hz))
+        outlet = VideoOutlet(size, pixels)
+        if rate_hz is not None:
+            outlet.limit_rate(rate_hz)
+        return self._source(outlet)
 
     def audio(self, *, rate_hz: int = 16000, hop: int = 160) -> LiveSource:
         """Its sound, as `microphone` has it: hops of `hop` samples at `rate_hz`; see `video`."""
@@ -60,7 +63,15 @@ class NetworkStream:
     def _source(self, outlet: Outlet) -> LiveSource:
         self._keeper.add(outlet)
         pulled = _Taken(self._keeper, outlet)
-        return LiveSource(pulled, outlet.mailbox.take_losses, lambda: pulled.epoch)
+        return _NetworkSource(pulled, outlet)
+
+
+class _NetworkSource(LiveSource):
+    """The items of an outlet; in a graph, `rate` behind it has it make no others."""
+
+    def __init__(self, pulled: _Taken, outlet: Outlet) -> None:
+        super().__init__(pulled, outlet.mailbox.take_losses, lambda: pulled.epoch)
+        self.limit_rate = outlet.limit_rate
 
 
 class _Taken:

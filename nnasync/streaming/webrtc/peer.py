@@ -18,6 +18,7 @@ from nnasync.errors import BadState, DeviceUnavailable, InvalidArgument, NNError
 from nnasync.hal import Struct
 from nnasync.streaming.account import Outcome
 from nnasync.streaming.item import Item
+from nnasync.streaming.leaving import leave
 from nnasync.streaming.sources.hops import Hops
 from nnasync.streaming.sources.mailbox import Mailbox
 from nnasync.streaming.sources.pictures import Pictures, PixelFormat, Size, check_picture
@@ -120,12 +121,7 @@ class Peer:
         if self._tasks is None:
             raise BadState("the peer was not entered")
         await self._close()
-        try:
-            return await self._tasks.__aexit__(kind, error, trace)
-        except BaseExceptionGroup as group:
-            if group.exceptions == (error,):
-                return None
-            raise
+        return await leave(self._tasks, kind, error, trace)
 
     @property
     def state(self) -> str:

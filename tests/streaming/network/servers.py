@@ -64,24 +64,22 @@ class Server:
         self._socket = socket.create_server(("127.0.0.1", 0))
         self._over = threading.Event()
         self._lines: list[socket.socket] = []
-        self._threads = [threading.Thread(target=self._accept)]
+        self._thread = threading.Thread(target=self._accept, daemon=True)
         self.port = self._socket.getsockname()[1]
         self.url = f"{scheme}://127.0.0.1:{self.port}{path}"
         self.errors: list[BaseException] = []
 
     def __enter__(self) -> Server:
-        self._threads[0].start()
+        self._thread.start()
         return self
 
     def __exit__(self, *exception: object) -> None:
         self._over.set()
         self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
-        self._threads[0].join(LIMIT_S)
+        # The threads end by themselves: to wait for them would hold the loop of a test.
         for line in self._lines:
             line.close()
-        for thread in self._threads:
-            thread.join(LIMIT_S)
         assert self.errors == []
 
     def _accept(self) -> None:
@@ -94,9 +92,7 @@ class Server:
             self._lines.append(connection)
             act = self._acts[min(played, len(self._acts) - 1)]
             played += 1
-            thread = threading.Thread(target=self._play, args=(act, connection))
-            self._threads.append(thread)
-            thread.start()
+            threading.Thread(target=self._play, args=(act, connection), daemon=True).start()
 
     def _play(self, act: Act, connection: socket.socket) -> None:
         try:
@@ -183,13 +179,11 @@ def datagrams(data: bytes) -> Iterator[str]:
                     sender.sendto(data[start : start + 1316], ("127.0.0.1", port))
                     over.wait(0.005)
 
-    thread = threading.Thread(target=send)
-    thread.start()
+    threading.Thread(target=send, daemon=True).start()
     try:
         yield f"udp://127.0.0.1:{port}"
     finally:
         over.set()
-        thread.join(LIMIT_S)
 
 
 # -- MJPEG over HTTP

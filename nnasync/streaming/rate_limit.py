@@ -1,0 +1,29 @@
+"""At most so many items a second, by the times of their capture.
+
+Times are held to a grid of periods that begins with the first item, so that the mean rate is kept
+however the times jitter; who is late by more than a period begins a new grid.
+"""
+
+from __future__ import annotations
+
+import math
+
+from nnasync.errors import InvalidArgument
+
+
+class RateLimit:
+    """Decides for one item after the other; raises InvalidArgument for a rate that is none."""
+
+    def __init__(self, rate_hz: float) -> None:
+        if not (math.isfinite(rate_hz) and rate_hz > 0):
+            raise InvalidArgument(f"rate_hz is {rate_hz}, it must be positive and finite")
+        self.period_ns = 1e9 / rate_hz
+        self._due_ns = -math.inf
+
+    def takes(self, captured_ns: int) -> bool:
+        """Whether an item of this time is wanted, which then counts."""
+        if captured_ns < self._due_ns:
+            return False
+        is_behind = captured_ns - self._due_ns > self.period_ns
+        self._due_ns = (captured_ns if is_behind else self._due_ns) + self.period_ns
+        return True
