@@ -1,15 +1,15 @@
 """nnasync: neural networks on live streams, awaited.
 
-Public are the names of this module and the modules conformance, device, devices, dump, engine,
-errors, extensions, fences, hal, machine, memory, streaming, tracing and vision; `burst`, `kernels`
-and `scheduler` may be imported too, but change more often. Everything in `nnasync._core` is
-internal; the command line is a program like others: it imports public modules only.
+Public are the names of this module and the modules audio, conformance, device, devices, dump,
+engine, errors, extensions, fences, hal, machine, memory, streaming, tracing and vision; `burst`,
+`kernels` and `scheduler` may be imported too, but change more often. Everything in `nnasync._core`
+is internal; the command line is a program like others: it imports public modules only.
 
 The layers, top to bottom; a module imports only from rows below its own:
 
     cli                                        the command line
     streaming, conformance, devices, service    streams; suites; what is there; devices for others
-    vision                                     between pictures and networks
+    vision, audio                              between pictures, or sound, and networks
     runtime                                    open_runtime(): the composition root
     execution                                  calls, launches, bursts of a compiled network
     dump                                       models and plans as text and Graphviz
@@ -46,6 +46,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from nnasync import audio as audio
     from nnasync import errors as errors
     from nnasync import hal as hal
     from nnasync import streaming as streaming
@@ -220,7 +221,7 @@ _MOVED: dict[str, tuple[str, str]] = {
 }
 """Names of before: where each is, and what is to be used now."""
 
-_MODULES = frozenset({"errors", "hal", "streaming", "vision"})
+_MODULES = frozenset({"audio", "errors", "hal", "streaming", "vision"})
 """Modules that are meant to be used by their own names, such as `nn.streaming`."""
 
 

@@ -18,6 +18,7 @@ PACKAGE = ROOT / "nnasync"
 CODE = re.compile(r"^```(?:py|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 PUBLIC = {
+    "audio",
     "conformance",
     "device",
     "devices",

@@ -20,7 +20,7 @@ CORE = "_core"
 LAYERS = [  # from the top; a module may import modules of the rows below its own
     {"cli"},
     {"streaming", "conformance", "devices", "service"},
-    {"vision"},
+    {"vision", "audio"},
     {"runtime"},
     {"execution"},
     {"dump"},
