@@ -10,10 +10,10 @@ from __future__ import annotations
 import logging
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from nnasync._core.deferred import deferred
 from nnasync._core.formats.metadata import Metadata
-from nnasync._core.importers.onnx.conversion import convert, is_known
 from nnasync._core.importers.onnx.inference import with_inferred_outputs
 from nnasync._core.importers.onnx.onnx_file import (
     OnnxGraph,
@@ -24,7 +24,6 @@ from nnasync._core.importers.onnx.onnx_file import (
 )
 from nnasync._core.importers.onnx.port_shapes import Shapes, with_shapes
 from nnasync._core.importers.onnx.raising import raised
-from nnasync._core.importers.onnx.splitting import convert_in_parts
 from nnasync._core.importers.onnx.understanding import (
     metadata_of,
     with_labels,
@@ -36,6 +35,12 @@ from nnasync.hal import Model
 from nnasync.memory import Pool
 
 __all__ = ["load", "metadata", "translate", "wrap"]
+
+if TYPE_CHECKING:
+    from nnasync._core.importers.onnx import conversion, splitting
+else:
+    conversion = deferred("nnasync._core.importers.onnx.conversion")
+    splitting = deferred("nnasync._core.importers.onnx.splitting")
 
 logger = logging.getLogger("nnasync.importers.onnx")
 
@@ -60,15 +65,15 @@ def _translated_or_whole(
     name = Path(path).stem
     newer, newer_graph = message, graph
     try:
-        newer, newer_graph = raised(message, graph, is_known)
-        model = convert(newer_graph, name)
+        newer, newer_graph = raised(message, graph, conversion.is_known)
+        model = conversion.convert(newer_graph, name)
     except ModelError as error:
         reason = str(error)
     else:
         logger.info("%s: translated to %d operations", os.fspath(path), len(model.main.operations))
         return model
     try:
-        model = convert_in_parts(newer, newer_graph, name)
+        model = splitting.convert_in_parts(newer, newer_graph, name)
     except ModelError as error:
         if str(error) != reason:
             reason = f"{reason}; in parts: {error}"
@@ -84,7 +89,10 @@ def translate(path: str | os.PathLike[str], *, shapes: Shapes | None = None) -> 
     """The model in operations of the HAL; raises ModelError that says why it cannot be."""
     try:
         message, graph, _ = _read(path, shapes)
-        return with_labels(message, convert(raised(message, graph, is_known)[1], Path(path).stem))
+        return with_labels(
+            message,
+            conversion.convert(raised(message, graph, conversion.is_known)[1], Path(path).stem),
+        )
     except ModelError as error:
         raise _named(path, error) from error
 
