@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
@@ -41,7 +42,7 @@ class OutputBuffer:
     def array(self, shape: Shape) -> Array | None:
         """The beginning of the memory as an array, or None where the memory is too small."""
         self.shape = shape
-        nbytes = int(np.prod(shape, dtype=np.int64)) * self.dtype.itemsize
+        nbytes = math.prod(shape) * self.dtype.itemsize
         if nbytes > self.memory.size:
             return None
         return self.memory[:nbytes].view(self.dtype).reshape(shape)

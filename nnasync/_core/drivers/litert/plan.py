@@ -279,11 +279,7 @@ class _OpenCall(BoundCall):
         pool = self._pool
         targets = None if pool.program.finds_shapes else fit(self._targets, self._shapes())
         session = pool.idle.pop() if pool.idle else pool.session()
-        _, before, _, first, _ = session.moves(self._sources, ())
-        for target, source in before:
-            target[:] = source
-        for step in first:
-            step()
+        session.take_in(self._sources)
         try:
             session.invoke()
             results = [session.tensor(fetch.tensor) for fetch in pool.program.fetches]
@@ -301,6 +297,9 @@ class _OpenCall(BoundCall):
                 raise GeneralFailure(
                     f"a result has shape {list(result.shape)}, expected {list(array.shape)}"
                 )
+            if array.dtype == result.dtype:
+                array[...] = result.reshape(array.shape)
+                continue
             with np.errstate(all="ignore"):
                 array[...] = result.reshape(array.shape)
             if result.dtype == np.int64:

@@ -100,24 +100,20 @@ class InterpreterSession:
 
     def moves(self, sources: Sequence[Array | None], targets: Sequence[Array]) -> Moves:
         """What a run does: copies before, the call, copies after; some copies convert."""
-        if self._program.is_open:
-            self._look_again()
         before: list[tuple[Array, Array]] = []
         after: list[tuple[Array, Array]] = []
         first: list[_Step] = []
         last: list[_Step] = []
         for feed in self._program.feeds:
             tensor = self.tensors[feed.tensor]
-            source = sources[feed.source] if feed.constant is None else feed.constant
-            if source is None:
-                raise InvalidArgument(f"input {feed.source} is needed, but was omitted")
+            source = _source(feed, sources)
             if feed.copy is Copy.BYTES and not source.flags.c_contiguous:
                 first.append(_rows(tensor, source))
             elif feed.copy is Copy.BYTES:
                 before.append((_bytes(tensor), _bytes(source)))
             else:
                 first.append(_conversion(feed, tensor, source))
-        for fetch in () if self._program.is_open else self._program.fetches:
+        for fetch in self._program.fetches:
             tensor, target = self.tensors[fetch.tensor], targets[fetch.target]
             if fetch.copy is Copy.BYTES:
                 after.append((_bytes(target), _bytes(tensor)))
@@ -125,9 +121,16 @@ class InterpreterSession:
                 last.append(_delivery(fetch, target, tensor))
         return self.invoke, _joined(before), _joined(after), tuple(first), tuple(last)
 
-    def _look_again(self) -> None:
-        """Find the inputs where they lie now: a result of another size moves all tensors."""
-        self.tensors = {place: self.tensor(place) for place in self.tensors}
+    def take_in(self, sources: Sequence[Array | None]) -> None:
+        """Write the inputs where they lie now: a result of another size moves all tensors."""
+        for feed in self._program.feeds:
+            tensor, source = self.tensor(feed.tensor), _source(feed, sources)
+            if feed.copy is not Copy.BYTES:
+                _conversion(feed, tensor, source)()
+            elif tensor.shape == source.shape and tensor.dtype == source.dtype:
+                tensor[...] = source
+            else:
+                tensor.reshape(source.shape).view(source.dtype)[...] = source
 
     def places(self, sources: Sequence[Array | None]) -> Places:
         """Where inputs like these are written, for a program that `reads_plainly`."""
@@ -157,6 +160,14 @@ class InterpreterSession:
                 raise GeneralFailure(
                     f"LiteRT has shape {list(found.shape)} for a tensor of {list(shape)}"
                 )
+
+
+def _source(feed: Feed, sources: Sequence[Array | None]) -> Array:
+    """What is written to a tensor; raises InvalidArgument where that input was left out."""
+    source = sources[feed.source] if feed.constant is None else feed.constant
+    if source is None:
+        raise InvalidArgument(f"input {feed.source} is needed, but was omitted")
+    return source
 
 
 def _bytes(array: Array) -> Array:
