@@ -143,6 +143,16 @@ def test_strings_cannot_cross_the_border(tmp_path: Path) -> None:
         nn.load(written(tmp_path, graph))
 
 
+def test_an_output_need_not_have_a_shape(tmp_path: Path) -> None:
+    graph = product()
+    graph.graph.output[0].type.tensor_type.ClearField("shape")
+    path = written(tmp_path, graph)
+    for form in ("translated", "whole"):
+        model = nn.load(path, form=form)
+        (operand,) = (model.main.operands[index] for index in model.main.output_indexes)
+        assert operand.dimensions == (2, 2)
+
+
 def test_without_the_package_the_error_says_how_to_get_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 import nnasync as nn
 from nnasync._core.drivers.onnxruntime import OnnxRuntimeEngine
-from tests.importers.onnx.files import FLOAT, INT64, message, node, onnx, run, written
+from tests.importers.onnx.files import FLOAT, message, node, onnx, run, written
 
 IMAGE = ("x", FLOAT, (1, 3, 2, 2))
 PETS = ("cat", "dog")
@@ -49,9 +49,8 @@ def classifier(labels: list[Any]) -> Any:
     key = onnx.TensorProto.STRING if is_text else onnx.TensorProto.INT64
     value = helper.make_tensor_type_proto(FLOAT, None)
     maps = helper.make_sequence_type_proto(helper.make_map_type_proto(key, value))
-    outputs = [helper.make_value_info("probabilities", maps)]
-    if not is_text:
-        outputs.insert(0, helper.make_tensor_value_info("label", INT64, ["n"]))
+    label = helper.make_tensor_value_info("label", key, ["n"])
+    outputs = [label, helper.make_value_info("probabilities", maps)]
     inputs = [helper.make_tensor_value_info("x", FLOAT, [2, 2])]
     graph = helper.make_graph(nodes, "graph", inputs, outputs)
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid(learning, 1)]
@@ -96,6 +95,8 @@ def test_a_classifier_gives_a_matrix_instead_of_dictionaries(
     expected = ort.InferenceSession(graph.SerializeToString()).run(["probabilities"], {"x": x})
     model = nn.load(written(tmp_path, graph))
     assert model.labels == names
+    outputs = [model.main.operands[index].name for index in model.main.output_indexes]
+    assert outputs == (["probabilities"] if names == PETS else ["label", "probabilities"])
     *_, found = run(OnnxRuntimeEngine(), model, [x])
     assert found.shape == (2, 2)
     for row, wanted in zip(found, expected[0], strict=True):

@@ -27,7 +27,7 @@ from nnasync._core.importers.onnx.raising import raised
 from nnasync._core.importers.onnx.understanding import (
     metadata_of,
     with_labels,
-    without_dictionaries,
+    with_numbers_outside,
 )
 from nnasync._core.importers.onnx.wrapping import wrap as wrap_graph
 from nnasync.errors import InvalidArgument, ModelError
@@ -138,7 +138,7 @@ def _read(
     """The message, its graph, and whether the message is another one than in the file."""
     try:
         message, is_changed = parse(read_bytes(path), Path(path).resolve().parent)
-        is_changed |= without_dictionaries(message)
+        is_changed |= with_numbers_outside(message)
         graph = read_graph(message)
     except ModelError as error:
         raise _named(path, error) from error

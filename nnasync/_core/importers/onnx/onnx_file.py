@@ -138,12 +138,26 @@ def parse(data: bytes, folder: Path) -> tuple[Any, bool]:
         _check_sizes(outside)
         for tensor in outside:
             onnx.external_data_helper.load_external_data_for_tensor(tensor, str(folder))
-        onnx.checker.check_model(message)
+        _check(message)
     except ModelError:
         raise
     except Exception as error:
         raise ModelError(f"is no legal ONNX file: {error}") from error
     return message, bool(outside)
+
+
+def _check(message: Any) -> None:
+    """Raise what ONNX's checker says; it wants a shape of each output, which ONNX Runtime does not.
+
+    For its sake those without one have one meanwhile, at which it does not look.
+    """
+    types = (each.type.tensor_type for each in message.graph.output if each.HasField("type"))
+    shapeless = [type for type in types if type.elem_type and not type.HasField("shape")]
+    for type in shapeless:
+        type.shape.SetInParent()
+    package().checker.check_model(message)
+    for type in shapeless:
+        type.ClearField("shape")
 
 
 def read_graph(message: Any) -> OnnxGraph:

@@ -5,8 +5,8 @@ belong to an operator of ai.onnx.ml. ONNX has properties for images, too: which 
 their pixels have (MetadataProps.md of its documentation).
 
 Classifiers of scikit-learn end with ZipMap, which makes a list of dictionaries of probabilities, no
-tensor. `without_dictionaries` leaves it out: the output becomes the matrix of them, with a column
-for each label.
+tensor, and give the name of the likeliest class as a text. `with_numbers_outside` leaves both out:
+what remains is the matrix of the probabilities, with a column for each label.
 """
 
 from __future__ import annotations
@@ -52,7 +52,25 @@ def metadata_of(message: Any) -> Metadata:
     return Metadata(tuple(said if is_image else PortMetadata() for is_image in images))
 
 
-def without_dictionaries(message: Any) -> bool:
+def with_numbers_outside(message: Any) -> bool:
+    """Have a classifier give probabilities as a matrix, and no texts; whether that is a change."""
+    has_maps = _without_dictionaries(message)
+    has_labels = next(_operator_labels(message), None) is not None
+    return (has_labels and _without_texts(message)) or has_maps
+
+
+def _without_texts(message: Any) -> bool:
+    """Leave out outputs of texts where others remain; whether there were any."""
+    outputs, text = message.graph.output, package().TensorProto.STRING
+    kept = [each for each in outputs if each.type.tensor_type.elem_type != text]
+    if not kept or len(kept) == len(outputs):
+        return False
+    del outputs[:]
+    outputs.extend(kept)
+    return True
+
+
+def _without_dictionaries(message: Any) -> bool:
     """Have outputs that ZipMap makes be the tensors that it reads; whether there were any."""
     graph, onnx = message.graph, package()
     maps = {
