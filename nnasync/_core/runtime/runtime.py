@@ -9,7 +9,7 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import msgspec
@@ -58,11 +58,10 @@ from nnasync._core.runtime.shutdown import (
     Leftovers,
     close_device,
     close_prepared,
-    closed_on_failure,
     collect_late_files,
     late_files_written,
 )
-from nnasync._core.runtime.tasks import tasks_of_this_loop
+from nnasync._core.runtime.tasks import Upkeep, tasks_of_this_loop
 from nnasync._core.timeslice import set_time_slice
 from nnasync._core.wakeup import Wakeup, in_thread, shield
 from nnasync._core.workers import Workers, WorkersStatistics
@@ -357,7 +356,7 @@ class Runtime:
         with collecting_later():
             compilation = await compile_model(spec, self._cache(spec))
         tell(spec.name or "", compilation.report)
-        async with closed_on_failure(compilation.prepared):
+        async with _closed_on_failure(compilation.prepared):
             model = await self._devices.sized(compilation.model)
         return msgspec.structs.replace(compilation, model=model)
 
@@ -400,8 +399,8 @@ class Runtime:
         *,
         is_pinned: bool,
     ) -> Net[Any]:
-        upkeep = _Upkeep()
-        async with closed_on_failure(compilation.prepared):
+        upkeep = Upkeep()
+        async with _closed_on_failure(compilation.prepared):
             if self._state != "open":
                 raise BadState("the runtime was closed while the model was compiled")
             ONE_BLAS_THREAD.follow()
@@ -460,7 +459,7 @@ class Runtime:
 
     def _watch(
         self,
-        upkeep: _Upkeep,
+        upkeep: Upkeep,
         again: Callable[[str], Awaitable[Compilation]],
         net: Net,
         run_ns: float | None,
@@ -509,7 +508,7 @@ class Runtime:
         if not self._wakeup.is_current():
             raise BadState("the runtime belongs to another event loop")
 
-    def _closing(self, upkeep: _Upkeep, net: Net) -> Fence:
+    def _closing(self, upkeep: Upkeep, net: Net) -> Fence:
         if not self._wakeup.is_inherited:
             upkeep.cancel()
         fence = Fence()
@@ -525,7 +524,7 @@ class Runtime:
     def _open_nets(self) -> list[Net]:
         return [net for reference in list(self._nets) if (net := reference()) is not None]
 
-    def _dropped(self, upkeep: _Upkeep, prepared: PreparedModel) -> None:
+    def _dropped(self, upkeep: Upkeep, prepared: PreparedModel) -> None:
         if not self._wakeup.is_inherited:
             upkeep.cancel()
         self._leftovers.add(prepared)
@@ -581,18 +580,15 @@ class Runtime:
             logger.warning("%d executions still run on a device that does not stop", running)
 
 
-class _Upkeep:
-    """What ends with a network: the tasks that bring the best plan in, or a new one."""
-
-    def __init__(self) -> None:
-        self._cancels: list[Callable[[], object]] = []
-
-    def add(self, cancel: Callable[[], object]) -> None:
-        """Note how a task is cancelled."""
-        self._cancels.append(cancel)
-
-    def cancel(self) -> None:
-        """Cancel them, and let go of them: a task that was cancelled keeps what it ran on."""
-        cancels, self._cancels = self._cancels, []
-        for cancel in cancels:
-            cancel()
+@contextlib.asynccontextmanager
+async def _closed_on_failure(prepared: PreparedModel) -> AsyncIterator[None]:
+    """Close a prepared model if the code that uses it fails or is cancelled."""
+    try:
+        yield
+    except BaseException:
+        with shield():
+            try:
+                await prepared.close()
+            except Exception:
+                logger.exception("closing a prepared model failed")
+        raise

@@ -8,10 +8,9 @@ from cancellation with scopes of anyio; a shielded scope of trio nobody can end 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 from nnasync._core.deferred import deferred
@@ -98,20 +97,6 @@ async def ended_within(patience_s: float, work: Callable[[], Awaitable[object]])
         if not limit.expired():
             raise
     return not limit.expired()
-
-
-@contextlib.asynccontextmanager
-async def closed_on_failure(prepared: PreparedModel) -> AsyncIterator[None]:
-    """Close a prepared model if the code that uses it fails or is cancelled."""
-    try:
-        yield
-    except BaseException:
-        with shield():
-            try:
-                await prepared.close()
-            except Exception:
-                logger.exception("closing a prepared model failed")
-        raise
 
 
 class Leftovers:

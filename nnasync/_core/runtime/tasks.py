@@ -111,3 +111,20 @@ async def _contained(work: Work, args: tuple[Any, ...]) -> None:
         await work(*args)
     except Exception:
         logger.exception("a task in the background of a runtime failed")
+
+
+class Upkeep:
+    """What ends with a network: the tasks that bring the best plan in, or a new one."""
+
+    def __init__(self) -> None:
+        self._cancels: list[Callable[[], object]] = []
+
+    def add(self, cancel: Callable[[], object]) -> None:
+        """Note how a task is cancelled."""
+        self._cancels.append(cancel)
+
+    def cancel(self) -> None:
+        """Cancel them, and let go of them: a task that was cancelled keeps what it ran on."""
+        cancels, self._cancels = self._cancels, []
+        for cancel in cancels:
+            cancel()
