@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 import nnasync as nn
+from nnasync.cli import demo_data
 from nnasync.cli.demo_data import VideoTruth, WordsTruth
 from nnasync.cli.recognition import SpokenWord
 
@@ -19,13 +21,15 @@ SECONDS = 2
 
 @pytest.fixture(scope="session")
 def toy_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the files that the demo needs: two seconds of clips, networks of two layers."""
+    """A folder with the files that the demo needs: two seconds of clips, networks of two layers
+    but for the detector."""
     folder = tmp_path_factory.mktemp("toy")
     generator = np.random.default_rng(1)
     for name, hidden in (("digits", 16), ("digits_large", 256)):
         nn.save(picture_network(name, hidden, generator), folder / f"{name}.nnm")
     nn.save(sound_network(generator), folder / "words.nnm")
     write_clips(folder, generator)
+    shutil.copy(demo_data.path("detector.nnm"), folder)
     return folder
 
 

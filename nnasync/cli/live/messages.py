@@ -86,7 +86,10 @@ def read_command(text: str | bytes) -> Command:
 
 
 class Box(Struct, frozen=True):
-    """Something found in a picture: its corners as shares of width and height, label, score."""
+    """Something found in a picture: its corners as shares of width and height, label, score.
+
+    What stays the same from picture to picture has one `identity`.
+    """
 
     left: float
     top: float
@@ -94,6 +97,7 @@ class Box(Struct, frozen=True):
     bottom: float
     label: str
     score: float
+    identity: int | None = None
 
 
 class _Message(Struct, frozen=True, tag_field="type", tag=str.lower):

@@ -15,7 +15,8 @@ from pathlib import Path
 import anyio.to_thread
 import numpy as np
 
-from nnasync import Net, Options, Runtime, load, now_ns, open_runtime
+from nnasync import Net, Options, Runtime, load, now_ns, open_runtime, vision
+from nnasync.cli import demo_data
 from nnasync.cli.demo.load import LowLoad
 from nnasync.cli.demo.streams import HOP, IMAGE, data_file
 from nnasync.cli.live.activity import Activity
@@ -33,11 +34,16 @@ class Networks:
     """What is compiled, and the process that may be killed."""
 
     def __init__(
-        self, runtime: Runtime, driver: str, words: Net, digits: Net, load: LowLoad
+        self,
+        runtime: Runtime,
+        driver: str,
+        words: Net,
+        detector: vision.Detector,
+        load: LowLoad,
     ) -> None:
         self.driver = driver
         self.words = words
-        self.digits = digits
+        self.detector = detector
         self.load = load
         self.deaths = 0
         self.killed_ns: int | None = None
@@ -48,8 +54,8 @@ class Networks:
     def priorities(self) -> dict[str, Priority]:
         """Each network's priority, by the name that it has in what ran."""
         return {
-            self.words.model.name: Priority.HIGH,
-            self.digits.model.name: Priority.MEDIUM,
+            "words": Priority.HIGH,
+            "detector": Priority.MEDIUM,
             "digits_large": Priority.LOW,
         }
 
@@ -88,13 +94,15 @@ async def open_networks(folder: Path | None, activity: Activity) -> AsyncIterato
         here = [device.name for device in runtime.devices if device.name != driver]
         words = await _compiled(runtime, folder, "words", Priority.HIGH, here)
         behind = [driver] if driver else here
-        digits = await _compiled(runtime, folder, "digits", Priority.MEDIUM, behind)
+        seeing = await _compiled(runtime, folder, "detector", Priority.MEDIUM, behind)
+        detector = demo_data.digit_detector(seeing)
         large = await _compiled(runtime, folder, "digits_large", Priority.LOW, here)
         noise = np.random.default_rng(0).random((8, 1, *IMAGE, 1), np.float32)
         for _ in range(_WARM_UP_RUNS):
             await words(np.zeros((1, HOP), np.float32))
-            await digits(noise[0])
-        yield Networks(runtime, driver, words, digits, LowLoad(large, list(noise), 0))
+            await detector(np.zeros(IMAGE, np.uint8))
+        load = LowLoad(large, list(noise), 0)
+        yield Networks(runtime, driver, words, detector, load)
 
 
 async def _compiled(
@@ -102,4 +110,4 @@ async def _compiled(
 ) -> Net:
     path = data_file(folder, f"{name}.nnm")
     model = await anyio.to_thread.run_sync(load, path)
-    return await runtime.compile(model, priority=priority, devices=devices)
+    return await runtime.compile(model, priority=priority, devices=devices, name=name)

@@ -9,17 +9,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import anyio.to_thread
-
-from nnasync import Deadline, Net, Priority, now_ns, vision
+from nnasync import Deadline, Priority, now_ns, vision
 from nnasync.cli.live.messages import Box
-from nnasync.cli.recognition import NONE, Word, WordDecoder
+from nnasync.cli.recognition import Word, WordDecoder
 from nnasync.hal import Array, Struct
-
-_SURE = 0.5
-
-_LARGE = 64 << 10
-"""A picture with more values than this is resized on a thread."""
 
 
 class Sight(Struct, frozen=True):
@@ -31,44 +24,33 @@ class Sight(Struct, frozen=True):
 
 
 class Eyes:
-    """Finds a digit in the middle square of pictures: uint8 [height, width] or with 3 channels."""
+    """Finds digits in the pictures of one stream, and follows them from picture to picture."""
 
-    def __init__(self, network: Net) -> None:
-        self._network = network
+    def __init__(self, detector: vision.Detector) -> None:
+        self._detector = detector
+        self._tracker = vision.Tracker(confirmations=2)
 
     async def __call__(
         self, picture: Array, *, deadline: Deadline | None = None, priority: Priority | None = None
     ) -> Sight:
-        """What is in a picture."""
-        prepared = await self._prepared(picture)
-        scores = await self._network(
-            prepared.input, deadline=deadline, priority=priority or Priority.MEDIUM
-        )
-        label = int(scores.argmax())
-        score = float(scores.reshape(-1)[label])
-        is_something = label != NONE and score >= _SURE
-        boxes = (_box(prepared.placement, str(label), score),) if is_something else ()
-        return Sight(picture, boxes, now_ns())
-
-    async def _prepared(self, picture: Array) -> vision.Prepared:
-        if picture.size > _LARGE:
-            return await anyio.to_thread.run_sync(self._prepare, picture)
-        return self._prepare(picture)
-
-    def _prepare(self, picture: Array) -> vision.Prepared:
-        return vision.prepare(picture, self._network, fit="crop")
+        """What is in a picture: a uint8 array [height, width] or [height, width, 3]."""
+        found = await self._detector(picture, deadline=deadline, priority=priority)
+        answered_ns = now_ns()
+        height, width = picture.shape[:2]
+        known = self._tracker.update(found, answered_ns)
+        boxes = tuple(_as_shares(box, width, height) for box in known)
+        return Sight(picture, boxes, answered_ns)
 
 
-def _box(where: vision.Placement, label: str, score: float) -> Box:
-    """A box around what the network was given of a picture."""
-    left, top, right, bottom = where.source
+def _as_shares(box: vision.Box, width: int, height: int) -> Box:
     return Box(
-        left / where.width,
-        top / where.height,
-        right / where.width,
-        bottom / where.height,
-        label,
-        round(score, 3),
+        round(box.left / width, 4),
+        round(box.top / height, 4),
+        round(box.right / width, 4),
+        round(box.bottom / height, 4),
+        box.name,
+        round(box.score, 3),
+        box.identity,
     )
 
 

@@ -7,16 +7,26 @@ from collections.abc import AsyncIterator, Callable
 import msgspec
 
 from nnasync import now_ns
+from nnasync.hal import Array
 from nnasync.streaming import Item, RecordedSource
 
 
 class Repeated:
     """A recording that begins again at its end; its items are numbered on, at their own times."""
 
-    def __init__(self, make: Callable[[], RecordedSource], period_ns: int) -> None:
-        """`period_ns` lies between the last item of a round and the first of the next."""
+    def __init__(
+        self,
+        make: Callable[[], RecordedSource],
+        period_ns: int,
+        change: Callable[[Array], Array] = lambda data: data,
+    ) -> None:
+        """`period_ns` lies between the last item of a round and the first of the next.
+
+        `change` makes the data of an item of what was recorded.
+        """
         self._make = make
         self._period_ns = period_ns
+        self._change = change
         self._source: RecordedSource | None = None
         self._start_ns = 0
         self._before_ns = 0
@@ -40,7 +50,9 @@ class Repeated:
             return await self.__anext__()
         self._position_ns = self._before_ns + item.media_ns
         number, self._index = self._index, self._index + 1
-        return msgspec.structs.replace(item, index=number, media_ns=self._position_ns)
+        return msgspec.structs.replace(
+            item, index=number, media_ns=self._position_ns, data=self._change(item.data)
+        )
 
     async def aclose(self) -> None:
         """Close the round that is being read."""

@@ -140,7 +140,7 @@ class Session:
     def _build_video(self, source: ItemSource) -> None:
         chain = self._chain("video", source)
         frames = self._graph.source(chain.link, name="camera", policy=Policy.NEWEST)
-        seen = frames.map(Eyes(self._networks.digits), name="see")
+        seen = frames.map(Eyes(self._networks.detector), name="see")
         seen.sink(lambda item: self._show(chain, item), name="show")
         chain.stages = ("camera", "see", "show")
 

@@ -10,9 +10,12 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import numpy as np
+
 from nnasync.cli.demo.streams import FRAME_NS, HOP, HOP_NS, IMAGE, SAMPLE_RATE_HZ, data_file
 from nnasync.cli.live.repeated import Repeated
 from nnasync.errors import InvalidArgument
+from nnasync.hal import Array
 from nnasync.streaming import (
     ItemSource,
     LiveSource,
@@ -36,12 +39,22 @@ class Sources:
         self.audio = audio
 
 
+def on_a_wall(picture: Array) -> Array:
+    """A picture of the clips with as much around it as a camera would see: uint8 [128, 128].
+
+    Its digits fill it, and the detector looks for what fills a part of a picture.
+    """
+    height, width = picture.shape
+    gray = int(picture[[0, -1]].mean())
+    return np.pad(picture, ((height // 2,) * 2, (width // 2,) * 2), constant_values=gray)
+
+
 @asynccontextmanager
 async def of_clips(folder: Path | None) -> AsyncIterator[Sources]:
     """The demo's clips; raises InvalidArgument where they are missing."""
     video, audio = data_file(folder, "digits.mp4"), data_file(folder, "words.flac")
     yield Sources(
-        Repeated(lambda: video_file(video, size=IMAGE), FRAME_NS),
+        Repeated(lambda: video_file(video, size=IMAGE), FRAME_NS, on_a_wall),
         Repeated(lambda: audio_file(audio, rate_hz=SAMPLE_RATE_HZ, hop=HOP), HOP_NS),
     )
 

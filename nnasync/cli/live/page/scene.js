@@ -60,25 +60,27 @@ export class Scene {
     };
   }
 
-  #drawBox(context, area, { left, top, right, bottom, label, score }) {
+  #drawBox(context, area, box) {
     const color = style("--medium");
-    const x = area.x + left * area.width + 2;
-    const y = area.y + top * area.height + 2;
-    const [width, height] = [(right - left) * area.width - 4, (bottom - top) * area.height - 4];
+    const x = area.x + box.left * area.width;
+    const y = area.y + box.top * area.height;
+    const width = (box.right - box.left) * area.width;
+    const height = (box.bottom - box.top) * area.height;
     context.lineWidth = 3;
     context.strokeStyle = color;
     context.beginPath();
     context.roundRect(x, y, width, height, 8);
     context.stroke();
-    const text = `${label}  ${Math.round(score * 100)} %`;
+    const text = `${box.label}  ${Math.round(box.score * 100)} %`;
     context.font = "600 15px system-ui, sans-serif";
     const wide = context.measureText(text).width + 16;
+    const top = y >= 28 ? y - 24 : y;
     context.fillStyle = color;
     context.beginPath();
-    context.roundRect(x, y, wide, 26, [8, 0, 8, 0]);
+    context.roundRect(x, top, wide, 26, top < y ? [8, 8, 8, 0] : [8, 0, 8, 0]);
     context.fill();
     context.fillStyle = "#fff";
     context.textBaseline = "middle";
-    context.fillText(text, x + 8, y + 13.5);
+    context.fillText(text, x + 8, top + 13.5);
   }
 }
