@@ -22,9 +22,10 @@ class FileOperand(enum.IntEnum):
     FLOAT8_E4M3FNUZ = 6
     FLOAT8_E5M2 = 7
     FLOAT8_E5M2FNUZ = 8
+    COMPLEX64 = 9
 
 
-_BYTE_SIZES = (8, 8, 4, 8, 2, 1, 1, 1, 1)
+_BYTE_SIZES = (8, 8, 4, 8, 2, 1, 1, 1, 1, 8)
 FILE_OPERAND_TYPES = tuple(
     ExtensionOperandType(type, True, byte_size, type.name.lower())
     for type, byte_size in zip(FileOperand, _BYTE_SIZES, strict=True)

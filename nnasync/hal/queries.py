@@ -39,7 +39,7 @@ _NUMPY_TYPES: dict[int, np.dtype[Any]] = {
 }
 
 _NUMBERS = frozenset(
-    {"bool", "float16", "float32", "float64"}
+    {"bool", "float16", "float32", "float64", "complex64"}
     | {f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)}
 )
 _NARROW_FLOATS = frozenset(

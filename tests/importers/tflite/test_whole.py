@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import nnasync as nn
 from nnasync._core import importers
 from nnasync._core.drivers.cpu import ReferenceEngine
 from nnasync._core.drivers.litert import LiteRTEngine
@@ -54,6 +55,31 @@ def test_whole_files_give_what_litert_gives(name: str, tmp_path: Path) -> None:
     for got, wanted in zip(run(model, [*inputs, *zeros]), expected, strict=False):
         assert got.dtype == wanted.dtype
         np.testing.assert_array_equal(got.reshape(wanted.shape), wanted)
+
+
+WIDE = {
+    "INT64": (Op("ADD", (0, 0), (1,), "AddOptions"), [[6, 2**32]]),
+    "UINT32": (Op("BITWISE_XOR", (0, 0), (1,)), [[0, 0]]),
+    "FLOAT64": (Op("CAST", (0,), (1,)), [[3.0, 2.0**31]]),
+}
+
+
+@pytest.mark.anyio
+@pytest.mark.one_loop("Types are the same on every loop.")
+@pytest.mark.parametrize(
+    ("type", "isolate"), [*((type, ()) for type in WIDE), ("INT64", ("litert-cpu",))]
+)
+async def test_arrays_of_types_that_the_hal_has_not(
+    tmp_path: Path, type: str, isolate: tuple[str, ...]
+) -> None:
+    tensor, (op, expected) = T(type, (1, 2)), WIDE[type]
+    path = tmp_path / "wide.tflite"
+    path.write_bytes(tflite_file([tensor] * 2, [op], [0], [1]))
+    runtime = nn.open_runtime(devices=["litert-cpu"], isolate=isolate)
+    async with runtime, runtime.compile(path) as net:
+        found = await net(np.array([[3, 2**31]], type.lower()))
+        assert found.dtype == type.lower()
+        assert found.tolist() == expected
 
 
 def test_wide_integers_stay_or_are_those_of_a_translated_file(tmp_path: Path) -> None:

@@ -10,14 +10,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+
 from nnasync import hal
 from nnasync._core import validation
 from nnasync._core.drivers.litert.litert_program import Copy, Feed, Fetch, LiteRTProgram, Shapes
 from nnasync._core.drivers.litert.session import open_interpreter
 from nnasync._core.formats.whole import file_of, graph_of, is_file
 from nnasync.errors import GeneralFailure, ModelError, NNError
-from nnasync.extensions import LITERT
+from nnasync.extensions import LITERT, type_within
 from nnasync.hal import Model, Shape
+from nnasync.hal.file_operands import FileOperand
 
 
 def is_whole(model: Model) -> bool:
@@ -188,5 +191,11 @@ def _is_dynamic(runner: Any, index: int) -> bool:
 
 
 def _copy(details: dict[str, Any], kind: int) -> Copy:
-    """How a tensor is copied: LiteRT has wider types than the HAL."""
-    return Copy.BYTES if details["dtype"] == hal.dtype_of(kind) else Copy.CONVERT
+    """How a tensor is copied: LiteRT has wider types than the HAL, which the extension has, too."""
+    inside = np.dtype(details["dtype"])
+    if not hal.is_extension(kind):
+        return Copy.BYTES if inside == hal.dtype_of(kind) else Copy.CONVERT
+    outside = FileOperand(type_within(kind)).name.lower()
+    if outside != inside.name:
+        raise GeneralFailure(f"the file has {inside} where the model has {outside}")
+    return Copy.BYTES

@@ -77,6 +77,7 @@ _OWN: dict[str, FileOperand] = {
     "INT64": FileOperand.INT64,
     "UINT32": FileOperand.UINT32,
     "UINT64": FileOperand.UINT64,
+    "COMPLEX64": FileOperand.COMPLEX64,
 }
 """Operand types of the extension for what the HAL has not."""
 
