@@ -4,9 +4,11 @@ Every figure is of a fresh process, in turn with the others. nnasync starts with
 a verdict of an earlier contest, and with a cache of compilations; each engine loads the file itself
 and answers once. Times count from the moment when numpy is imported, which all of them need.
 *Start* of nnasync includes its own import and the opening of a runtime, *load* does not; the engine
-that answers is imported in both, as it is where it runs alone. Beside the first compilation a 1 ms
-ticker looks how late the loop is until the best plan runs; the processor time of the contest is
-that of its process. An engine that does not run a model is left out there.
+that answers is imported in both, as it is where it runs alone. *Again* is what an application pays
+that runs already: the engine loads the file a second time, a runtime that has compiled before
+compiles it once more with nothing known. Beside the first compilation a 1 ms ticker looks how late
+the loop is until the best plan runs; the processor time of the contest is that of its process. An
+engine that does not run a model is left out there.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import math
 import os
 import resource
 import statistics
@@ -32,9 +35,12 @@ from benchmarks._report import arguments, models_folder, publish, table
 NEW, VERDICT, CACHE = "nnasync", "nnasync, verdict", "nnasync, cache"
 OURS = (NEW, VERDICT, CACHE)
 PERIOD_S = 0.001
+SETTLING_S = 0.3
+"""What a network began in the background has ended this long after it was closed."""
 TIMEOUT_S = 300
 ASKED = 1.5
 SUFFIXES = (".tflite", ".onnx")
+KEYS = ("start_ms", "load_ms", "again_ms")
 
 Figures = dict[str, float]
 
@@ -83,14 +89,39 @@ ENGINES: dict[str, tuple[Callable[[Path], None], tuple[str, ...]]] = {
 
 
 def alone(engine: str, path: Path) -> Figures:
-    """What an engine takes in this process, with its import."""
-    began = time.perf_counter()
-    ENGINES[engine][0](path)
-    took_ms = (time.perf_counter() - began) * 1e3
-    return {"start_ms": took_ms, "load_ms": took_ms}
+    """What an engine takes in this process, with its import, and then once more."""
+    took_ms = []
+    for _ in range(2):
+        began = time.perf_counter()
+        ENGINES[engine][0](path)
+        took_ms.append((time.perf_counter() - began) * 1e3)
+    return {"start_ms": took_ms[0], "load_ms": took_ms[0], "again_ms": took_ms[1]}
 
 
-def ours(path: Path, state: str, cache: str | None, *, waits: bool) -> Figures:
+async def again(path: Path, state: str, devices: Sequence[str] | None) -> float:
+    """Milliseconds to an answer in a runtime that has compiled the model before."""
+    import nnasync as nn
+
+    took_ms = 0.0
+    async with nn.open_runtime(devices=devices, options=nn.Options(state_dir=state)) as rt:
+        for _ in range(2):
+            began = time.perf_counter()
+            net = await rt.compile(path)
+            await net(*zeros(net))
+            took_ms = (time.perf_counter() - began) * 1e3
+            await net.aclose()
+            await asyncio.sleep(SETTLING_S)
+    return took_ms
+
+
+def zeros(net: Any) -> list[Any]:
+    """Inputs of a network."""
+    return [np.zeros([n or 1 for n in port.shape], port.dtype) for port in net.inputs]
+
+
+def ours(
+    path: Path, state: str, cache: str | None, devices: Sequence[str] | None, *, waits: bool
+) -> Figures:
     """What nnasync takes in this process; then it waits for the best plan."""
     began = time.perf_counter()
     import nnasync as nn
@@ -106,12 +137,12 @@ def ours(path: Path, state: str, cache: str | None, *, waits: bool) -> Figures:
                 await asyncio.sleep(PERIOD_S)
                 late.append((time.perf_counter() - before - PERIOD_S) * 1e3)
 
-        async with nn.open_runtime(options=nn.Options(state_dir=state)) as rt:
+        options = nn.Options(state_dir=state)
+        async with nn.open_runtime(devices=devices, options=options) as rt:
             opened = time.perf_counter()
             ticker = asyncio.create_task(ticks()) if waits else None
             net = await rt.compile(path, cache_dir=cache)
-            inputs = [np.zeros([n or 1 for n in p.shape], p.dtype) for p in net.inputs]
-            await net(*inputs)
+            await net(*zeros(net))
             over = time.perf_counter()
             found["start_ms"], found["load_ms"] = (over - began) * 1e3, (over - opened) * 1e3
             if ticker is not None:
@@ -122,19 +153,21 @@ def ours(path: Path, state: str, cache: str | None, *, waits: bool) -> Figures:
                 found["own_cpu_ms"] = (time.process_time() - cpu) * 1e3
                 found["worst_tick_ms"] = max(late)
             await net.aclose()
+        children = resource.getrusage(resource.RUSAGE_CHILDREN)
+        found["contest_cpu_ms"] = (children.ru_utime + children.ru_stime) * 1e3
+        if waits:
+            found["again_ms"] = await again(path, f"{state}/again", devices)
 
     nn.run(main)
-    children = resource.getrusage(resource.RUSAGE_CHILDREN)
-    found["contest_cpu_ms"] = (children.ru_utime + children.ru_stime) * 1e3
     return found
 
 
-def prepare(path: Path, state: str, cache: str) -> None:
+def prepare(path: Path, state: str, cache: str, devices: Sequence[str] | None) -> None:
     """Hold the contest, and fill the cache, in this process."""
     import nnasync as nn
 
     async def main() -> None:
-        async with nn.open_runtime(options=nn.Options(state_dir=state)) as rt:
+        async with nn.open_runtime(devices=devices, options=nn.Options(state_dir=state)) as rt:
             options = nn.CompileOptions(wait="best")
             await (await rt.compile(path, cache_dir=cache, options=options)).aclose()
 
@@ -143,24 +176,25 @@ def prepare(path: Path, state: str, cache: str) -> None:
 
 def child(task: dict[str, Any]) -> None:
     """One measurement, as JSON on standard output."""
-    path, who = Path(task["path"]), task["who"]
+    path, who, devices = Path(task["path"]), task["who"], task["devices"]
     if who == "prepare":
-        prepare(path, task["state"], task["cache"])
+        prepare(path, task["state"], task["cache"], devices)
         print(json.dumps({}))
     elif who in ENGINES:
         print(json.dumps(alone(who, path)))
     elif who == NEW:
         with tempfile.TemporaryDirectory() as state:
-            print(json.dumps(ours(path, state, None, waits=True)))
+            print(json.dumps(ours(path, state, None, devices, waits=True)))
     else:
         cache = task["cache"] if who == CACHE else None
-        print(json.dumps(ours(path, task["state"], cache, waits=False)))
+        print(json.dumps(ours(path, task["state"], cache, devices, waits=False)))
 
 
 def measured(**task: Any) -> Figures | None:
     """The figures of a fresh process; None where it failed."""
     command = [sys.executable, "-m", "benchmarks.compile", "--child", json.dumps(task)]
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     ran = subprocess.run(
         command,
         stdout=subprocess.PIPE,
@@ -174,17 +208,21 @@ def measured(**task: Any) -> Figures | None:
     return figures
 
 
-def of_model(path: Path, rounds: int) -> dict[str, list[Figures]]:
+def of_model(path: Path, options: argparse.Namespace) -> dict[str, list[Figures]]:
     """All figures of a model, in turns."""
+    rounds, only = options.rounds, options.only
     whos = [*OURS, *(name for name, (_, suffixes) in ENGINES.items() if path.suffix in suffixes)]
+    whos = [who for who in whos if not only or who in only]
     found: dict[str, list[Figures]] = {who: [] for who in whos}
     with tempfile.TemporaryDirectory() as folder:
         places = {"state": f"{folder}/state", "cache": f"{folder}/cache"}
+        devices = options.devices
         os.mkdir(places["cache"], 0o700)
-        measured(who="prepare", path=str(path), **places)
+        if {VERDICT, CACHE} & set(whos):
+            measured(who="prepare", path=str(path), devices=devices, **places)
         for number in range(rounds):
             for who in [*whos[number % len(whos) :], *whos[: number % len(whos)]]:
-                figures = measured(who=who, path=str(path), **places)
+                figures = measured(who=who, path=str(path), devices=devices, **places)
                 if figures is not None:
                     found[who].append(figures)
     return found
@@ -203,9 +241,12 @@ def row(model: str, who: str, figures: Sequence[Figures], fastest: Figures) -> l
     if not figures:
         return [model, who, "does not run it"]
     cells = [model, who]
-    for key in ("start_ms", "load_ms"):
+    for key in KEYS:
         low, median, high = middle(figures, key)
-        cells += [f"{median:.0f} ({low:.0f}..{high:.0f})", f"{median / fastest[key]:.2f}"]
+        if math.isnan(median):
+            cells += ["", ""]
+            continue
+        cells += [f"{median:.1f} ({low:.1f}..{high:.1f})", f"{median / fastest[key]:.2f}"]
     if who == NEW:
         keys = ("best_ms", "own_cpu_ms", "contest_cpu_ms", "worst_tick_ms")
         cells += [f"{middle(figures, key)[1]:.0f}" for key in keys]
@@ -214,16 +255,18 @@ def row(model: str, who: str, figures: Sequence[Figures], fastest: Figures) -> l
 
 def report(options: argparse.Namespace) -> None:
     """Measure every model and print the table."""
-    folder = models_folder(options.models)
-    paths = options.model or sorted(p for p in folder.iterdir() if p.suffix in SUFFIXES)
+    paths = options.model
+    if not paths:
+        folder = models_folder(options.models)
+        paths = sorted(path for path in folder.iterdir() if path.suffix in SUFFIXES)
     rows, every = [], {}
-    heads = ["model", "who", "start ms", "ratio", "load ms", "ratio"]
+    heads = ["model", "who", "start ms", "ratio", "load ms", "ratio", "again ms", "ratio"]
     heads += ["best after ms", "cpu for it ms", "contest cpu ms", "worst tick ms"]
     for path in paths:
-        every[path.name] = found = of_model(path, options.rounds)
+        every[path.name] = found = of_model(path, options)
         fastest = {
             key: min((middle(found[who], key)[1] for who in ENGINES if found.get(who)), default=1.0)
-            for key in ("start_ms", "load_ms")
+            for key in KEYS
         }
         for who, figures in found.items():
             cells = row(path.name, who, figures, fastest)
@@ -237,6 +280,8 @@ def main() -> None:
     parser = arguments(__doc__, rounds=5)
     parser.add_argument("--models", type=Path, help="folder of models (the reference models)")
     parser.add_argument("--model", type=Path, nargs="+", help="these files only")
+    parser.add_argument("--devices", nargs="+", help="of nnasync (all that are installed)")
+    parser.add_argument("--only", nargs="+", default=[], help="these contestants only")
     parser.add_argument("--child", type=json.loads, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child is not None:

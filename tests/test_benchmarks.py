@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from nnasync.cli import demo_data
+from tests.importers.tflite_files import Op, floats, tflite_file
 
 ROOT = Path(__file__).resolve().parent.parent
 pytestmark = pytest.mark.bench
@@ -120,6 +121,16 @@ def test_compile_lag(tmp_path: Path) -> None:
     for (figure,) in found.values():
         assert figure["p50"] <= figure["p99"] <= figure["worst"]
         assert figure["took_s"] > 0
+
+
+def test_compile(tmp_path: Path) -> None:
+    path = tmp_path / "net.tflite"
+    path.write_bytes(tflite_file([floats(1, 8)] * 2, [Op("TANH", (0,), (1,))], [0], [1]))
+    who = ("--only", "nnasync", "LiteRT", "--devices", "litert-cpu")
+    arguments = ("--rounds", "1", "--model", str(path), *who, "--json", str(tmp_path / "figures"))
+    assert "again ms" in run("compile.py", *arguments)
+    for [figure] in figures(tmp_path / "figures")["net.tflite"].values():
+        assert 0 < figure["again_ms"] < figure["start_ms"]
 
 
 def test_operations(tmp_path: Path) -> None:
