@@ -155,16 +155,16 @@ def validate_operand_types(extension: Extension) -> None:
             )
     for entry in extension.operand_types:
         try:
-            dtype = hal.number_dtype(entry.dtype) if entry.dtype else None
+            size = hal.number_size(entry.dtype) if entry.dtype else entry.byte_size
         except KeyError:
             raise InvalidArgument(
                 f"extension {extension.name!r}: operand type {entry.type} is {entry.dtype!r}, which"
                 " is no number of numpy's or ml_dtypes"
             ) from None
-        if dtype is not None and dtype.itemsize != entry.byte_size:
+        if size != entry.byte_size:
             raise InvalidArgument(
-                f"extension {extension.name!r}: operand type {entry.type} is {dtype}, which has"
-                f" {dtype.itemsize} bytes, not {entry.byte_size}"
+                f"extension {extension.name!r}: operand type {entry.type} is {entry.dtype}, which"
+                f" has {size} bytes, not {entry.byte_size}"
             )
 
 

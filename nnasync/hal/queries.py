@@ -42,10 +42,14 @@ _NUMBERS = frozenset(
     {"bool", "float16", "float32", "float64", "complex64"}
     | {f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)}
 )
-_NARROW_FLOATS = frozenset(
-    {"bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"}
-)
-"""Numbers that the package ml_dtypes gives to numpy."""
+_NARROW_FLOATS = {
+    "bfloat16": 2,
+    "float8_e4m3fn": 1,
+    "float8_e4m3fnuz": 1,
+    "float8_e5m2": 1,
+    "float8_e5m2fnuz": 1,
+}
+"""Numbers that the package ml_dtypes gives to numpy, and their bytes."""
 
 _SCALARS = frozenset(
     {
@@ -111,6 +115,11 @@ def number_dtype(name: str) -> np.dtype[Any] | None:
     except (ImportError, AttributeError):
         return None
     return dtype
+
+
+def number_size(name: str) -> int:
+    """The bytes of a number of such a name; KeyError for one that is no number's."""
+    return np.dtype(name).itemsize if name in _NUMBERS else _NARROW_FLOATS[name]
 
 
 def is_extension(type: int) -> bool:

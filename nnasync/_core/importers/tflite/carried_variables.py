@@ -35,11 +35,6 @@ class Carried(Struct, frozen=True):
     variables: tuple[tuple[str, int, int], ...]
 
 
-def has_variables(file: File) -> bool:
-    """Whether operators of a file keep values by name."""
-    return any(each.name == _HANDLE for graph in file.graphs for each in graph.operators)
-
-
 def carry_variables(file: File, data: memoryview) -> Carried:
     """The file with its variables as inputs and outputs; ModelError says why that cannot be."""
     try:

@@ -5,17 +5,14 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 
+from nnasync._core.deferred import deferred
 from nnasync._core.formats.litert_limits import LiteRTUnsupported, check_operator
 from nnasync._core.formats.whole import State, WholePort, own_type, whole
-from nnasync._core.importers.tflite.carried_variables import (
-    Carried,
-    carry_variables,
-    has_variables,
-)
 from nnasync._core.importers.tflite.checking import check
 from nnasync._core.importers.tflite.interface import Interface, TflitePort
 from nnasync._core.importers.tflite.tflite_file import (
@@ -32,6 +29,12 @@ from nnasync.hal import Model, OperandType, Shape, StatePair
 from nnasync.kernels.tensor import Tensor
 from nnasync.memory import Pool
 
+if TYPE_CHECKING:
+    from nnasync._core.importers.tflite import carried_variables
+    from nnasync._core.importers.tflite.carried_variables import Carried
+else:
+    carried_variables = deferred("nnasync._core.importers.tflite.carried_variables")
+
 CUSTOM_OPERATORS = ("TFLite_Detection_PostProcess", "Mfcc", "AudioSpectrogram", "NumericVerify")
 """Custom operators that are part of LiteRT."""
 
@@ -43,6 +46,7 @@ MEDIAPIPE_OPERATORS: dict[str, struct.Struct] = {
 """MediaPipe's custom operators that XNNPACK runs: padding, strides, and the size of the window."""
 _MOST_STEP = 1 << 15
 
+_VARIABLE = "VAR_HANDLE"
 _CUSTOM, _FLEX, _EDGE_TPU = "CUSTOM ", "Flex", "edgetpu-custom-op"
 _HANDLE, _TABLE = "VAR_HANDLE", "HASHTABLE"
 _CONTROL = ("ThenSubgraphIndex", "ElseSubgraphIndex", "CondSubgraphIndex", "BodySubgraphIndex")
@@ -150,14 +154,19 @@ def wrap(
     return msgspec.structs.replace(model, state=(*pairs, *model.state))
 
 
+def _has_variables(file: File) -> bool:
+    """Whether operators of a file keep values by name."""
+    return any(each.name == _VARIABLE for graph in file.graphs for each in graph.operators)
+
+
 def _carried(file: File, interface: Interface, pool: Pool) -> tuple[Carried | None, str]:
     """The file with its variables outside, if it has some and they can be; or why they cannot."""
-    if not has_variables(file):
+    if not _has_variables(file):
         return None, ""
     if interface.graph:
         return None, "they are in the main subgraph"
     try:
-        return carry_variables(file, pool.view), ""
+        return carried_variables.carry_variables(file, pool.view), ""
     except ModelError as error:
         return None, str(error)
 
