@@ -35,12 +35,13 @@ from nnasync.streaming.network.outlets import Outlet
 
 logger = logging.getLogger(__name__)
 
-EventKind = Literal["connected", "failed", "lost"]
+EventKind = Literal["connected", "failed", "lost", "ended"]
 
 
 class NetworkEvent(Struct, frozen=True):
-    """What became of an attempt to connect: "connected" or "failed", and at last "lost".
+    """What became of an attempt to connect: "connected" or "failed", and then "lost" or "ended".
 
+    A stream is "ended" by its sender if it was a recording, or if there is to be no other attempt.
     `epoch` numbers the connections from 0; items of it have the same one. `reason` says why it
     failed or was lost, `retry_s` how long it is until the next attempt, None if there is none.
     """
@@ -214,7 +215,10 @@ class Keeper:
             if wait_s is None:
                 final = self._given_up(f"after {self._failures} attempts", error)
         was_open = connection is not None and connection.reading.is_open
-        self._tell("lost" if was_open else "failed", epoch, wait_s)
+        kind: EventKind = "lost" if was_open else "failed"
+        if error is None and wait_s is None and final is None:
+            kind = "ended"
+        self._tell(kind, epoch, wait_s)
         if wait_s is None:
             self._end(final or (error if self._retry is None else None))
         return wait_s
@@ -253,7 +257,7 @@ class Keeper:
     def _tell(self, kind: EventKind, epoch: int, retry_s: float | None = None) -> None:
         reason = "" if kind == "connected" else self._last_error
         event = NetworkEvent(kind, now_ns(), epoch, reason, retry_s)
-        if reason:
+        if kind in ("failed", "lost"):
             logger.warning("%s: %s", kind, reason)
         if self._on_event is not None and self._wakeup is not None:
             self._wakeup.post(partial(_call, self._on_event, event))

@@ -164,12 +164,17 @@ def live(
     return act
 
 
-@contextmanager
-def datagrams(data: bytes) -> Iterator[str]:
-    """Send MPEG-TS by UDP, again and again, to the address that is given."""
+def free_port() -> int:
+    """A port of UDP that nobody has."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+        port: int = probe.getsockname()[1]
+    return port
+
+
+@contextmanager
+def datagrams(data: bytes, port: int) -> Iterator[None]:
+    """Send MPEG-TS by UDP, again and again."""
     over = threading.Event()
 
     def send() -> None:
@@ -181,7 +186,7 @@ def datagrams(data: bytes) -> Iterator[str]:
 
     threading.Thread(target=send, daemon=True).start()
     try:
-        yield f"udp://127.0.0.1:{port}"
+        yield
     finally:
         over.set()
 
@@ -227,6 +232,24 @@ def answer(status: str, body: bytes = b"") -> Act:
     def act(line: Line) -> None:
         line.request()
         line.send(f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
+
+    return act
+
+
+def playlist(segments: Sequence[bytes], duration_s: float) -> Act:
+    """HLS: a playlist of segments of MPEG-TS, and these."""
+    lines = "".join(f"#EXTINF:{duration_s},\n{index}.ts\n" for index in range(len(segments)))
+    head = "#EXTM3U\n#EXT-X-VERSION:3\n#EXT-X-TARGETDURATION:1\n#EXT-X-MEDIA-SEQUENCE:0\n"
+    whole = f"{head}{lines}#EXT-X-ENDLIST\n".encode()
+
+    def act(line: Line) -> None:
+        while True:
+            name = line.request().split()[1].rpartition("/")[2]
+            is_list = name.endswith(".m3u8")
+            body = whole if is_list else segments[int(name.partition(".")[0])]
+            kind = "application/vnd.apple.mpegurl" if is_list else "video/mp2t"
+            heads = f"Content-Type: {kind}\r\nContent-Length: {len(body)}"
+            line.send(f"HTTP/1.1 200 OK\r\n{heads}\r\n\r\n".encode() + body)
 
     return act
 

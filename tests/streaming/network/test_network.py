@@ -26,6 +26,7 @@ from tests.streaming.network.servers import Act, Line, Server, live, transport_s
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_leaks", "stall_guard")]
 SOON = Backoff(first_s=0.01, longest_s=0.05)
+ONE_ROUND = servers.motion_jpeg(rounds=1)
 
 
 async def first_items(stream: Any, count: int) -> list[Item]:
@@ -66,12 +67,25 @@ class TestWhatArrives:
 
     @pytest.mark.one_loop("UDP is read by FFmpeg; what the loop does is tested by the others")
     async def test_pictures_by_udp(self) -> None:
-        with servers.datagrams(transport_stream(count=50)) as url:
-            stream = network(url)
+        port = servers.free_port()
+        with servers.datagrams(transport_stream(count=50), port):
+            stream = network(f"udp://127.0.0.1:{port}")
             items = await first_items(stream.video(), 60)
         assert rising(items)
         # The sender begins its clip anew, and its times with it.
         assert stream.statistics.times_mended >= 1
+
+    @pytest.mark.one_loop("a playlist is read by FFmpeg")
+    async def test_a_playlist_is_played_at_its_pace_and_ends(self) -> None:
+        events: list[NetworkEvent] = []
+        act = servers.playlist([transport_stream(rate=100, count=30)], 0.3)
+        with Server("http", act, path="/live.m3u8") as server:
+            async with network(server.url, on_event=events.append).video() as source:
+                items = [item async for item in source]
+        assert len(items) == 30
+        assert rising(items)
+        assert items[-1].media_ns == pytest.approx(290_000_000, abs=1_000_000)
+        assert [event.kind for event in events] == ["connected", "ended"]
 
     async def test_picture_and_sound_by_one_connection(self) -> None:
         act = live(transport_stream(count=50, sound=True), then=Line.stall)
@@ -153,6 +167,47 @@ class TestWhatBreaks:
         assert server.url in lost.reason
         assert any(server.url in record.message for record in caplog.records)
 
+    @pytest.mark.parametrize(
+        ("scheme", "acts"),
+        [
+            ("rtsp", [servers.rtsp(rounds=1), servers.rtsp()]),
+            ("http", [ONE_ROUND, servers.motion_jpeg()]),
+            ("http", [ONE_ROUND, servers.answer("503 Busy"), servers.motion_jpeg()]),
+            ("http", [ONE_ROUND, servers.answer("404 None"), servers.motion_jpeg()]),
+        ],
+        ids=["rtsp", "mjpeg", "mjpeg-busy", "mjpeg-not-there-yet"],
+    )
+    async def test_a_camera_that_restarts(self, scheme: str, acts: list[Act]) -> None:
+        with Server(scheme, *acts, path="/camera") as server:
+            stream = network(server.url, retry=SOON)
+            async with stream.video() as source, anyio.create_task_group() as tasks:
+                tasks.cancel_scope.deadline = anyio.current_time() + servers.LIMIT_S
+                epochs = set()
+                async for item in source:
+                    epochs.add(item.epoch)
+                    if len(epochs) == 2:
+                        break
+        assert epochs == {0, 1}
+        assert stream.statistics.attempts == len(acts)
+
+    @pytest.mark.one_loop("UDP is read by FFmpeg; what the loop does is tested by the others")
+    async def test_a_sender_of_datagrams_that_falls_silent(self) -> None:
+        events: list[NetworkEvent] = []
+        port = servers.free_port()
+        stream = network(
+            f"udp://127.0.0.1:{port}", retry=SOON, read_timeout_s=0.2, on_event=events.append
+        )
+        async with stream.video() as source:
+            with servers.datagrams(transport_stream(), port):
+                assert (await anext(source)).data.shape == (48, 64)
+            async with anyio.create_task_group() as tasks:
+                found = anyio.Event()
+                tasks.start_soon(take_until_it_is, source, (96, 32), found)
+                await until(lambda: "lost" in [event.kind for event in events])
+                with servers.datagrams(transport_stream(size=(96, 32)), port):
+                    await until(lambda: stream.statistics.connections == 2)
+                    await found.wait()
+
     async def test_another_format_goes_on(self) -> None:
         with Server("tcp", live(transport_stream(sound=True)), live(transport_stream())) as server:
             stream = network(server.url, retry=SOON)
@@ -200,6 +255,13 @@ class TestWhatBreaks:
         assert [item.epoch for item in seen] == sorted(item.epoch for item in seen)
         video = graph.account().stages["video"]
         assert video.submitted == video.passed + video.dropped + video.failed
+
+
+async def take_until_it_is(source: Any, shape: tuple[int, int], found: anyio.Event) -> None:
+    async for item in source:
+        if item.data.shape == shape:
+            found.set()
+            return
 
 
 async def work(data: Any) -> Any:
