@@ -31,6 +31,7 @@ from nnasync.streaming.network import (
 from nnasync.streaming.opening import open_audio, open_video
 from nnasync.streaming.sinks import (
     FileSink,
+    JpegWriter,
     PictureServer,
     audio_recorder,
     results_file,
@@ -61,6 +62,7 @@ __all__ = [
     "Item",
     "ItemSource",
     "JoinMode",
+    "JpegWriter",
     "Latency",
     "Ledger",
     "LiveSource",

@@ -19,7 +19,6 @@ import anyio
 import anyio.to_thread
 
 from nnasync import now_ns
-from nnasync.cli.live.jpeg import JpegWriter
 from nnasync.cli.live.link import Link, StreamSettings
 from nnasync.cli.live.messages import (
     Heard,
@@ -34,7 +33,7 @@ from nnasync.cli.live.messages import (
 from nnasync.cli.live.networks import Networks
 from nnasync.cli.live.recognizers import Ears, Eyes, Sight
 from nnasync.cli.live.sources import Sources
-from nnasync.streaming import Graph, Item, ItemSource, Policy
+from nnasync.streaming import Graph, Item, ItemSource, JpegWriter, Policy
 
 _LATENCIES = 512
 _LOSSES = ("missed", "dropped", "failed", "cancelled", "pending")

@@ -117,21 +117,35 @@ class Connection:
                 self.mended = sum(timing.clock.mended for _, timing in outlets.values())
 
     def _begin(self, container: Any) -> dict[int, tuple[Outlet, Timing]]:
-        """Which outlet has which stream; raises InvalidArgument where there is none for one."""
-        found = {}
-        format_names = set(container.format.name.split(","))
-        wrap_ns = max((_WRAP_NS.get(name, 0) for name in format_names), default=0)
-        is_live = not self._address.is_played or bool(format_names & _UNTIMED)
+        """Which outlet has which stream; raises InvalidArgument where there is one for none.
+
+        The source of an outlet for which there is none in the first connection ends with that
+        error; in later ones it waits, while the others go on.
+        """
+        found, missing = {}, []
         for outlet in self._outlets:
             stream = next((s for s in container.streams if s.type == outlet.kind), None)
             if stream is None:
-                raise InvalidArgument(f"{self._address.name} has no {outlet.kind} stream")
+                error = InvalidArgument(f"{self._address.name} has no {outlet.kind} stream")
+                missing.append((outlet, error))
+                continue
             stream.codec_context.thread_count = 1
-            clock = MediaClock(is_live=is_live, wrap_ns=wrap_ns)
-            timing = Timing(self.epoch, clock, has_times=not format_names & _UNTIMED)
+            timing = self._timing(container)
             outlet.begin(timing)
             found[stream.index] = outlet, timing
+        if not found:
+            raise missing[0][1]
+        if self.epoch == 0:
+            for outlet, error in missing:
+                outlet.mailbox.end(error)
         return found
+
+    def _timing(self, container: Any) -> Timing:
+        names = set(container.format.name.split(","))
+        wrap_ns = max((_WRAP_NS.get(name, 0) for name in names), default=0)
+        is_untimed = bool(names & _UNTIMED)
+        clock = MediaClock(is_live=is_untimed or not self._address.is_played, wrap_ns=wrap_ns)
+        return Timing(self.epoch, clock, has_times=not is_untimed)
 
     def _decoded(self, outlet: Outlet, packet: Any) -> Iterator[Any]:
         """The frames of a packet; one that is broken is counted, and the next may be good."""

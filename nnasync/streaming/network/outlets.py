@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from typing import Any, Protocol
 
 from nnasync._core.clock import now_ns
-from nnasync.hal import Array
 from nnasync.streaming.account import Outcome
 from nnasync.streaming.rate_limit import RateLimit
 from nnasync.streaming.sources.hops import Hops
@@ -21,7 +20,7 @@ from nnasync.streaming.sources.media import end_of, import_av
 from nnasync.streaming.sources.media_clock import MediaClock
 from nnasync.streaming.sources.pictures import Pictures, PixelFormat, Size
 
-Kept = tuple[int, Array, int]
+Kept = tuple[int, Any, int]
 """When it was captured, the data, and the number of the connection that it came by."""
 
 _PICTURES_KEPT = 4
@@ -105,7 +104,7 @@ class VideoOutlet:
         if self._limit is not None and not self._limit.takes(captured_ns):
             self.mailbox.lose(Outcome.FILTERED)
             return
-        self.mailbox.put((captured_ns, self._pictures.array(frame), self._timing.epoch))
+        self.mailbox.put((captured_ns, self._pictures.picture(frame), self._timing.epoch))
 
     def _watch_keys(self, packet: Any, period_ns: float) -> None:
         """Learn whether pictures that stand for themselves come often enough."""

@@ -19,6 +19,8 @@ from nnasync.streaming.sources.source import LiveSource
 class NetworkStream:
     """The stream at an address; made by `network`. Its sources share one connection.
 
+    A source of what the stream has not got raises InvalidArgument; the others go on.
+
     The connection is made when the first source is read, and closed when all are. A stream of
     which all sources are closed is at its end.
     """

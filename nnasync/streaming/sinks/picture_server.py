@@ -7,7 +7,6 @@ pictures; it delays nobody, and nothing is kept for it.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, MutableMapping
-from fractions import Fraction
 from typing import Any
 
 import anyio
@@ -16,8 +15,7 @@ import anyio.to_thread
 from nnasync.errors import InvalidArgument
 from nnasync.streaming.graph.node import Signal
 from nnasync.streaming.item import Item
-from nnasync.streaming.sources.media import import_av
-from nnasync.streaming.sources.pictures import frame_of
+from nnasync.streaming.sinks.jpeg import JpegWriter
 
 _BOUNDARY = b"next"
 _Message = MutableMapping[str, Any]
@@ -44,10 +42,8 @@ class PictureServer:
         viewers: int = 16,
         quality: int = 5,
     ) -> None:
-        if viewers < 1 or not 2 <= quality <= 31:
-            raise InvalidArgument(
-                f"viewers is {viewers} and quality {quality}: 1 at least, and 2 to 31"
-            )
+        if viewers < 1:
+            raise InvalidArgument(f"viewers is {viewers}, it must be at least 1")
         self.name = "pictures"
         self.viewing = 0
         """How many look at it now."""
@@ -55,7 +51,7 @@ class PictureServer:
         """How many were one too many."""
         self._draw = draw
         self._viewers = viewers
-        self._quality = quality
+        self._jpegs = JpegWriter(quality)
         self._jpeg = b""
         self._number = 0
         self._is_over = False
@@ -114,14 +110,7 @@ class PictureServer:
         scope.cancel()
 
     def _encoded(self, item: Item) -> bytes:
-        av = import_av()
-        frame = frame_of(item.data if self._draw is None else self._draw(item))
-        codec = av.CodecContext.create("mjpeg", "w")
-        codec.width, codec.height, codec.pix_fmt = frame.width, frame.height, "yuvj420p"
-        codec.time_base = Fraction(1, 30)
-        codec.options = {"qmin": str(self._quality), "qmax": str(self._quality)}
-        frame = frame.reformat(format="yuvj420p")
-        return b"".join(bytes(packet) for packet in [*codec.encode(frame), *codec.encode(None)])
+        return self._jpegs.encode(item.data if self._draw is None else self._draw(item))
 
 
 async def _answer(send: _Send, status: int, text: bytes) -> None:

@@ -10,16 +10,22 @@ from nnasync.errors import InvalidArgument
 from nnasync.hal import Array
 from nnasync.streaming.sources.media import import_av
 
-PixelFormat = Literal["gray", "rgb24"]
+PixelFormat = Literal["gray", "rgb24", "decoded"]
+"""What the data of a picture is: an array, or the frame of PyAV as the decoder gave it."""
+
 Size = tuple[int, int]
 
 _CHANNELS = {"gray": 1, "rgb24": 3}
 
 
-def check_pixels(pixels: str) -> None:
-    """Raise InvalidArgument for a format that is not one of ours."""
-    if pixels not in _CHANNELS:
-        raise InvalidArgument(f'pixels is {pixels!r}, it must be "gray" or "rgb24"')
+def check_pixels(pixels: str, size: Size | None) -> None:
+    """Raise InvalidArgument for a format that is not one of ours, or for a size that is none."""
+    if pixels not in _CHANNELS and pixels != "decoded":
+        raise InvalidArgument(f'pixels is {pixels!r}, it must be "gray", "rgb24" or "decoded"')
+    if size is not None and (pixels == "decoded" or len(size) != 2 or min(size) < 1):
+        raise InvalidArgument(
+            f'size is {size!r}: (height, width) of 1 at least is wanted, and none for "decoded"'
+        )
 
 
 class Pictures:
@@ -27,17 +33,20 @@ class Pictures:
 
     Arrays are uint8 [height, width] for "gray" and [height, width, 3] for "rgb24", scaled to `size`
     (height, width) if there is one. They are views of what the scaler wrote where rows follow each
-    other without padding, and nobody else has that memory.
+    other without padding, and nobody else has that memory. "decoded" leaves frames as they are.
     """
 
     def __init__(self, size: Size | None, pixels: PixelFormat) -> None:
-        check_pixels(pixels)
+        check_pixels(pixels, size)
         self._size = size
         self._pixels = pixels
         self._reformatter = import_av().video.reformatter.VideoReformatter()
 
-    def array(self, frame: Any) -> Array:
-        """The picture of a frame of PyAV."""
+    def picture(self, frame: Any) -> Any:
+        """What a frame of PyAV becomes."""
+        return frame if self._pixels == "decoded" else self._array(frame)
+
+    def _array(self, frame: Any) -> Array:
         height, width = self._size or (frame.height, frame.width)
         scaled = self._reformatter.reformat(frame, width, height, self._pixels)
         plane = scaled.planes[0]

@@ -30,12 +30,13 @@ def video_file(
     """The frames of a video file at their presentation times, the first one at 0.
 
     Each is a uint8 array [height, width] for "gray" or [height, width, 3] for "rgb24", scaled to
-    `size` (height, width) if given. Reading a file that is missing, broken or without video raises
-    InvalidArgument. What cannot be opened within `open_timeout_s`, or sends nothing for
-    `read_timeout_s` (a pipe whose writer waits, an address that is silent), raises
+    `size` (height, width) if given; for "decoded" it is PyAV's frame as it is, which
+    `nnasync.vision.prepare` scales and converts in one pass. Reading a file that is missing, broken
+    or without video raises InvalidArgument. What cannot be opened within `open_timeout_s`, or sends
+    nothing for `read_timeout_s` (a pipe whose writer waits, an address that is silent), raises
     DeviceUnavailable; None waits for ever. Cancelling ends a wait at once in any case.
     """
-    check_pixels(pixels)
+    check_pixels(pixels, size)
     name = os.fspath(path)
     reading = Reading(name, open_timeout_s=open_timeout_s, read_timeout_s=read_timeout_s)
     ahead = LookAhead(lambda: _file_frames(name, reading, size, pixels), batch=8, reading=reading)
@@ -56,7 +57,7 @@ def camera(
     Reading raises DeviceUnavailable where there is no such camera, it does not open within
     `open_timeout_s`, or delivers nothing for `read_timeout_s`; None waits for ever.
     """
-    check_pixels(pixels)
+    check_pixels(pixels, size)
     name = f"/dev/video{index}"
     reading = Reading(name, open_timeout_s=open_timeout_s, read_timeout_s=read_timeout_s)
     return capture(reading, "v4l2", {"framerate": str(rate_hz)}, size=size, pixels=pixels)
@@ -90,7 +91,7 @@ def _file_frames(
         for index, frame in enumerate(container.decode(stream)):
             at_s = index * period_s if frame.time is None else frame.time
             first_s = at_s if first_s is None else first_s
-            yield round((at_s - first_s) * 1e9), pictures.array(frame)
+            yield round((at_s - first_s) * 1e9), pictures.picture(frame)
 
 
 def _device_frames(
@@ -100,4 +101,4 @@ def _device_frames(
         container, stream = found
         clock, pictures = MediaClock(), Pictures(size, pixels)
         for frame in container.decode(stream):
-            yield clock.captured_ns(end_of(frame), now_ns()), pictures.array(frame)
+            yield clock.captured_ns(end_of(frame), now_ns()), pictures.picture(frame)

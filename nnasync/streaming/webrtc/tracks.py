@@ -85,7 +85,7 @@ class FramesOf(_Taken):
     async def __anext__(self) -> tuple[int, Array]:
         captured_ns, frame = await self._frame()
         try:
-            return captured_ns, await anyio.to_thread.run_sync(self._pictures.array, frame)
+            return captured_ns, await anyio.to_thread.run_sync(self._pictures.picture, frame)
         except BaseException as error:
             is_failure = isinstance(error, Exception)
             self._track.mailbox.lose(Outcome.FAILED if is_failure else Outcome.CANCELLED)

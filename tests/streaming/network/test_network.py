@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from nnasync.errors import BadState, DeviceUnavailable, InvalidArgument
-from nnasync.streaming import Backoff, Graph, Item, NetworkEvent, network
+from nnasync.streaming import Backoff, Graph, Item, NetworkEvent, Outcome, network
 from tests.rigs import until
 from tests.streaming.graph_rig import check
 
@@ -352,6 +352,16 @@ class TestWhatCannotBeRead:
             with pytest.raises(DeviceUnavailable, match=r"could not be opened within 0.2 s"):
                 await first_items(stream.video(), 1)
 
+    async def test_only_the_source_of_what_is_not_there_fails(self) -> None:
+        with Server("tcp", live(transport_stream(), then=Line.stall)) as server:
+            stream = network(server.url)
+            pictures, sound = stream.video(pixels="decoded"), stream.audio()
+            async with sound:
+                with pytest.raises(InvalidArgument, match="has no audio stream"):
+                    await anext(sound)
+            found = await first_items(pictures, 5)
+        assert {item.data.format.name for item in found} == {"yuv420p"}
+
     async def test_another_kind_is_told_at_once(self) -> None:
         act = live(transport_stream(), then=Line.stall)
         reason = "has no audio stream"
@@ -376,6 +386,8 @@ class TestWhatCannotBeRead:
             network("tcp://127.0.0.1:1", read_timeout_s=0)
         with pytest.raises(InvalidArgument, match="rate_hz"):
             network("tcp://127.0.0.1:1").video(rate_hz=0)
+        with pytest.raises(InvalidArgument, match='none for "decoded"'):
+            network("tcp://127.0.0.1:1").video(pixels="decoded", size=(24, 32))
 
     async def test_a_playlist_leads_to_no_file(self, tmp_path: Any) -> None:
         secret = tmp_path / "secret.ts"
@@ -395,7 +407,8 @@ class TestItsEnd:
         with Server("tcp", live(transport_stream())) as server:
             async with network(server.url, retry=None).video() as source:
                 items = [item async for item in source]
-        assert 15 < len(items) <= 25
+                lost = source.take_losses().get(Outcome.DROPPED, 0)
+        assert len(items) + lost == 25
 
     async def test_cancelling_ends_a_wait_at_once(self) -> None:
         with Server("tcp", Line.stall) as server:

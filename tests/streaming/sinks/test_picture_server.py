@@ -119,5 +119,5 @@ async def test_what_is_no_picture() -> None:
 @pytest.mark.one_loop("nothing is awaited")
 @pytest.mark.parametrize("options", [{"viewers": 0}, {"quality": 1}, {"quality": 32}])
 async def test_numbers_out_of_range(options: Any) -> None:
-    with pytest.raises(InvalidArgument, match="viewers is"):
+    with pytest.raises(InvalidArgument, match=next(iter(options))):
         PictureServer(**options)
