@@ -17,7 +17,6 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from training import (
-    detection_scenes,
     detector,
     detector_model,
     export,
@@ -86,8 +85,8 @@ def _train_detector(options: argparse.Namespace) -> None:
     samples = detector.make_samples(options.seed, count, options.workers)
     print("training detector ...", flush=True)
     module = detector.train(samples, seed=options.seed, epochs=12, bfloat16=options.bfloat16)
-    fresh = detector.stacked(detection_scenes.scenes(judge.VALIDATION_SEEDS[0], 200))
-    _save(options.work, "detector", detector.folded(module, fresh))
+    some = detector.Samples(*(column[:400] for column in samples))
+    _save(options.work, "detector", detector.folded(module, some))
 
 
 def _train_words(options: argparse.Namespace) -> None:

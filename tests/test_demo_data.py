@@ -188,6 +188,26 @@ async def test_digits_are_found_and_read_in_scenes_that_training_never_saw(
     assert demo_data.path("detector.nnm").stat().st_size <= 1_000_000
 
 
+@pytest.mark.anyio
+@pytest.mark.one_loop("the network is the same on each")
+async def test_digits_of_a_clip_are_found_read_and_followed() -> None:
+    truth = demo_data.scene_truth()
+    tracker, found, things = vision.Tracker(), [], vision.Boxes.of()
+    async with rigs.runtime() as runtime:
+        net = await runtime.compile(demo_data.path("detector.nnm"))
+        detect = demo_data.digit_detector(net)
+        with av.open(str(demo_data.path("scene.mp4"))) as container:
+            for number, frame in enumerate(container.decode(video=0)):
+                if number % 4 == 0:
+                    found.append(await detect(frame))
+                    things = tracker.update(found[-1], number * 1_000_000_000 // truth.fps)
+    boxes = [vision.Boxes.of(frame, labels=truth.labels) for frame in truth.boxes[::4]]
+    assert vision.mean_average_precision(found, boxes) >= 0.95
+    assert sorted(int(box.name) for box in things) == sorted(truth.labels)
+    assert things.identities is not None
+    assert set(things.identities) == set(range(len(truth.labels)))
+
+
 def test_the_same_events_under_other_names_are_wrong(heard: list[Word]) -> None:
     renamed = [Word((event.label + 1) % 10, event.hop, event.score) for event in heard]
     assert word_accuracy(renamed, demo_data.words_truth().words) < 0.1

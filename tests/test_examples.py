@@ -18,6 +18,7 @@ EXPECTED = {
     "05_video_stream.py": r"^Account\(submitted=\d+, .* pending=0\)$",
     "06_onnx_model.py": r"^they differ by at most \d",
     "07_media_graph.py": r"^best +\d+ +\d+",
+    "08_detect_and_track.py": r"^#\d+ is a 7, in \d+ frames$",
     "just_in_time_driver.py": r"cache: hit; loaded: 2 steps$",
     "hal_1_0_driver.py": r"packed: 0, from cache: 1$",
 }

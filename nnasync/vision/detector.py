@@ -45,6 +45,11 @@ class Network(Protocol):
         """Run once."""
         ...
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Names of its classes, as far as they are known."""
+        ...
+
     def dequantize(self, result: Any) -> Any:
         """The real values of a result."""
         ...
@@ -71,7 +76,9 @@ class Detector:
         normalization: Normalization | None = None,
         size: tuple[int, int] | None = None,
     ) -> None:
-        """`names` are those of the classes, `outputs` the network's outputs in the head's order.
+        """`names` are those of the classes, by default the labels that the model came with.
+
+        `outputs` are the names of the network's outputs in the head's order.
 
         Boxes of a score below `threshold` go, and of those that overlap by more than `overlap` all
         but the best (see `suppressed`), down to `most`. For the others see `prepare`. Raises
@@ -81,7 +88,7 @@ class Detector:
         self._net = net
         self._head = head
         self._input = PictureInput.of(net, size=size)
-        self._names = tuple(names)
+        self._names = tuple(names) or net.labels
         self._order = _order(net, outputs, head.outputs)
         self._threshold = threshold
         self._overlap = overlap

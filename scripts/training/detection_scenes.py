@@ -7,6 +7,8 @@ twelfth of its height on every side, the way people draw boxes around things.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -14,14 +16,16 @@ from numpy.typing import NDArray
 
 from training.strokes import Drawing, cover, scribble, write
 
-__all__ = ["MARGIN", "SIDE", "DetectionScene", "scene", "scenes"]
+__all__ = ["FPS", "MARGIN", "SIDE", "DetectionScene", "play", "scene", "scenes"]
 
 SIDE = 160
+FPS = 30
 MARGIN = 1 / 12
 _SMALLEST, _LARGEST = 14.0, 118.0
 _MOST = 9
 _TRIES = 30
 _BARS = 0.4
+_LARGE = 0.2
 _GRAY = 114
 
 Gray = NDArray[np.uint8]
@@ -76,6 +80,55 @@ def scenes(seed: int, count: int) -> list[DetectionScene]:
     return [scene(rng) for _ in range(count)]
 
 
+# -- digits that move ---------------------------------------------------------------------------
+
+
+def play(seed: int, frames: int, *, count: int = 5) -> Iterator[DetectionScene]:
+    """A clip of 320x240 pixels with digits side by side, each on its way up and down."""
+    rng = np.random.default_rng([seed, 0x5CE4E])
+    level, contrast = rng.uniform(200, 225), -rng.uniform(120, 150)
+    room = _room(rng) + level
+    _sheets(room, [], level, -1.0, rng)
+    _clutter(room, contrast * 0.6, rng)
+    # Two pixels for one, and as much of the height as 4:3 leaves.
+    wide = _blurred(room.repeat(2, 0).repeat(2, 1))[SIDE // 4 : -SIDE // 4]
+    edges = np.linspace(0, wide.shape[1], count + 1)
+    walkers = [
+        _Walker(np.array([[left, 0], [right, len(wide)]]), rng)
+        for left, right in itertools.pairwise(edges)
+    ]
+    for index in range(frames):
+        placed = [walker.at(index / FPS) for walker in walkers]
+        image = wide.copy()
+        for digit in placed:
+            image += (level + contrast - image) * cover(digit.lines, digit.widths, image.shape)
+        image = _blurred(image) + rng.normal(0, 2.0, image.shape)
+        boxes = np.array([digit.box for digit in placed], np.float32)
+        labels = np.array([digit.label for digit in placed], np.int64)
+        yield DetectionScene(np.clip(np.rint(image), 0, 255).astype(np.uint8), boxes, labels)
+
+
+class _Walker:
+    """A digit on its way in a part of the picture, which it does not leave."""
+
+    def __init__(self, part: Floats, rng: np.random.Generator) -> None:
+        room = part[1] - part[0] - 4
+        self.digit = _digit(float(rng.uniform(34, 96)), rng)
+        while (self.digit.box[2:] - self.digit.box[:2] > room).any():
+            self.digit = _digit(float(rng.uniform(34, 96)), rng)
+        half = (self.digit.box[2:] - self.digit.box[:2]) / 2
+        self.middle = (self.digit.box[2:] + self.digit.box[:2]) / 2
+        self.low, self.high = part[0] + half + 2, part[1] - half - 2
+        self.start = rng.uniform(0, 2, 2)
+        self.speed = rng.uniform((4, 30), (14, 90)) / (self.high - self.low)
+
+    def at(self, time: float) -> _Placed:
+        """Where it is after so many seconds."""
+        # The distance from the nearest even number is a wave of straight pieces from 0 to 1.
+        way = np.abs((self.start + self.speed * time + 1) % 2 - 1)
+        return _moved(self.digit, self.low + way * (self.high - self.low) - self.middle)
+
+
 # -- digits ------------------------------------------------------------------------------------
 
 
@@ -86,7 +139,8 @@ def _arrange(window: Floats, rng: np.random.Generator) -> list[_Placed]:
     while len(placed) < wanted:
         number = int(rng.integers(2, 5)) if rng.random() < 0.2 else 1
         high = min(_LARGEST, room[1] - 26) if number == 1 else 60.0
-        height = float(np.exp(rng.uniform(np.log(_SMALLEST), np.log(high))))
+        low = 56.0 if rng.random() < _LARGE else _SMALLEST
+        height = float(np.exp(rng.uniform(np.log(low), np.log(high))))
         group = _side_by_side([_digit(height, rng) for _ in range(number)], rng)
         extent = _extent(group)
         if (extent[2:] - extent[:2] > room - 4).any():

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -51,7 +52,7 @@ def detector(name: str, arrays: Arrays) -> Model:
     scores = [builder.rows("scores", builder.layer("score_unit", map), _LOGITS) for map in merged]
     builder.output("boxes", builder.concatenation(boxes, 1))
     builder.output("scores", builder.logistic(builder.concatenation(scores, 1)))
-    return builder.build()
+    return msgspec.structs.replace(builder.build(), labels=tuple("0123456789"))
 
 
 class _Quantized(ModelBuilder):

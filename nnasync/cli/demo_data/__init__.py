@@ -1,7 +1,8 @@
 """The demo's clips, what they hold, and the networks that hear and see it, as files.
 
-`digits.mp4` shows handwritten-looking digits, `words.flac` has spoken ones; a JSON file beside
-each has the truth. Scripts of the project make all of it; README.md beside this file says how.
+`digits.mp4` shows one handwritten-looking digit after another, `scene.mp4` several that move;
+`words.flac` has spoken ones; a JSON file beside each has the truth. Scripts of the project make all
+of it; README.md beside this file says how.
 """
 
 from __future__ import annotations
@@ -14,7 +15,16 @@ import msgspec
 from nnasync import Net, hal, vision
 from nnasync.cli.recognition import SpokenWord
 
-__all__ = ["VideoTruth", "WordsTruth", "digit_detector", "path", "video_truth", "words_truth"]
+__all__ = [
+    "SceneTruth",
+    "VideoTruth",
+    "WordsTruth",
+    "digit_detector",
+    "path",
+    "scene_truth",
+    "video_truth",
+    "words_truth",
+]
 
 
 class VideoTruth(hal.Struct):
@@ -23,6 +33,15 @@ class VideoTruth(hal.Struct):
     fps: int
     seed: int
     labels: tuple[int, ...]
+
+
+class SceneTruth(hal.Struct):
+    """Truth of the clip with several digits: their labels, and in each frame the box of each."""
+
+    fps: int
+    seed: int
+    labels: tuple[int, ...]
+    boxes: tuple[tuple[tuple[float, float, float, float], ...], ...]
 
 
 class WordsTruth(hal.Struct):
@@ -51,6 +70,11 @@ def video_truth() -> VideoTruth:
     return msgspec.json.decode(path("digits.json").read_bytes(), type=VideoTruth)
 
 
+def scene_truth() -> SceneTruth:
+    """What each frame of `scene.mp4` shows, and where."""
+    return msgspec.json.decode(path("scene.json").read_bytes(), type=SceneTruth)
+
+
 def words_truth() -> WordsTruth:
     """What is spoken in `words.flac`, and when."""
     return msgspec.json.decode(path("words.json").read_bytes(), type=WordsTruth)
@@ -59,12 +83,11 @@ def words_truth() -> WordsTruth:
 def digit_detector(net: Net, *, threshold: float = 0.4) -> vision.Detector:
     """What finds and reads all digits in a picture; `net` is `detector.nnm`, compiled.
 
-    `await digit_detector(net)(picture)` gives boxes, their names "0" to "9".
+    `await digit_detector(net)(picture)` gives boxes with the names "0" to "9".
     """
     return vision.Detector(
         net,
         vision.DistanceHead(cells=(8, 16, 32)),
-        names=tuple("0123456789"),
         threshold=threshold,
         per_class=False,
     )
