@@ -29,7 +29,7 @@ from nnasync.errors import GeneralFailure, InvalidArgument, ModelError
 from nnasync.extensions import ONNX, operation_label, sized
 from nnasync.hal import Array, ExecutionPreference, Model, dtype_of, is_fully_specified
 
-__all__ = ["NEWEST", "Outcome", "Way", "families", "outcomes"]
+__all__ = ["NEWEST", "Outcome", "Way", "families", "outcomes", "run"]
 
 NEWEST = 23
 _OLDEST = 7
@@ -165,9 +165,21 @@ def _frozen(model: Any, inputs: Sequence[Any]) -> Any:
 
 
 def _run(engine: Engine, model: Model, inputs: Sequence[Any]) -> list[Array]:
+    """The outputs of a test's inputs, which become what the model takes."""
     main = model.main
     if not all(engine.supported_operations(model)):
         raise ModelError("the reference does not take what it was translated to")
+    given = [
+        np.ascontiguousarray(_numbers(array)).astype(dtype_of(main.operands[index].type))
+        for index, array in zip(main.input_indexes, inputs, strict=True)
+    ]
+    return run(engine, model, [array.reshape(array.shape or (1,)) for array in given])
+
+
+def run(engine: Engine, model: Model, inputs: Sequence[Array]) -> list[Array]:
+    """The outputs of one execution; those of unknown shape get memory for plenty of elements."""
+    model = sized(model, (ONNX,), "ONNX Runtime")
+    main = model.main
     plan = engine.compile(model, ExecutionPreference.SUSTAINED_SPEED)
     targets: list[Target] = []
     for index in main.output_indexes:
@@ -177,11 +189,8 @@ def _run(engine: Engine, model: Model, inputs: Sequence[Any]) -> list[Array]:
             targets.append(np.zeros(operand.dimensions, dtype))
         else:
             targets.append(OutputBuffer(np.zeros(1 << 20, np.uint8), dtype, operand.dimensions))
-    given = [
-        np.ascontiguousarray(_numbers(array)).astype(dtype_of(main.operands[index].type))
-        for index, array in zip(main.input_indexes, inputs, strict=True)
-    ]
-    plan.bind([array.reshape(array.shape or (1,)) for array in given], targets).run(StopFlag())
+    if not plan.bind(list(inputs), targets).run(StopFlag()):
+        raise GeneralFailure("the run was aborted")
     return [_array(target) for target in targets]
 
 

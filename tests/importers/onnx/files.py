@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from nnasync.engine import Engine, OutputBuffer, StopFlag, Target
-from nnasync.extensions import ONNX, sized
-from nnasync.hal import Array, ExecutionPreference, Model, dtype_of, is_fully_specified
+from nnasync._core.drivers.cpu import ReferenceEngine
+from nnasync._core.drivers.onnxruntime import OnnxRuntimeEngine
+from nnasync._core.importers.onnx import translate, wrap
+from nnasync.hal import Array, Model, dtype_of
+from scripts.onnx_nodes import run as run
 
 onnx = pytest.importorskip("onnx", reason="needs the package onnx")
 pytest.importorskip("onnxruntime", reason="needs the package onnxruntime")
@@ -52,30 +54,19 @@ def written(folder: Path, model: Any, name: str = "net.onnx") -> Path:
     return path
 
 
-def run(engine: Engine, model: Model, inputs: Sequence[Array]) -> list[Array]:
-    """The outputs of one execution; those of unknown shape get memory for plenty of elements."""
-    model = sized(model, (ONNX,), "ONNX Runtime")
-    plan = engine.compile(model, ExecutionPreference.SUSTAINED_SPEED)
-    main = model.main
-    targets: list[Target] = []
-    for index in main.output_indexes:
-        operand = main.operands[index]
-        dtype = dtype_of(operand.type)
-        if is_fully_specified(operand.type, operand.dimensions):
-            targets.append(np.zeros(operand.dimensions, dtype))
-        else:
-            memory = np.zeros(4096 * dtype.itemsize, np.uint8)
-            targets.append(OutputBuffer(memory, dtype, operand.dimensions))
-    assert plan.bind(list(inputs), targets).run(StopFlag())
-    return [_array(target) for target in targets]
-
-
-def _array(target: Target) -> Array:
-    if not isinstance(target, OutputBuffer):
-        return target
-    array = target.array(target.shape)
-    assert array is not None
-    return array
+def compared(path: Path, seed: int = 0) -> Iterator[tuple[Array, Array]]:
+    """Each output of a translated file, and what ONNX Runtime gives: of one shape and type."""
+    translated, wrapped = translate(path), wrap(path, as_translated=True)
+    inputs = samples(wrapped, seed)
+    pairs = zip(
+        run(ReferenceEngine(), translated, inputs),
+        run(OnnxRuntimeEngine(), wrapped, inputs),
+        strict=True,
+    )
+    for got, wanted in pairs:
+        assert got.shape == wanted.shape
+        assert got.dtype == wanted.dtype
+        yield got, wanted
 
 
 def samples(model: Model, seed: int = 0) -> list[Array]:

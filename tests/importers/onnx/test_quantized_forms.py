@@ -9,22 +9,17 @@ import pytest
 
 from nnasync._core.drivers.cpu import ReferenceEngine
 from nnasync._core.drivers.onnxruntime import OnnxRuntimeEngine
-from nnasync._core.importers.onnx import translate, wrap
+from nnasync._core.importers.onnx import translate
 from nnasync.hal import OperationType
-from tests.importers.onnx.files import run, samples, written
+from tests.importers.onnx.files import compared, run, samples, written
 from tests.importers.onnx.quantized_cases import DYNAMIC, STATIC
 
 
 @pytest.mark.parametrize("name", STATIC)
 def test_quantized_networks_agree_to_a_step(name: str, tmp_path: Path) -> None:
     path = written(tmp_path, STATIC[name])
-    translated, wrapped = translate(path), wrap(path, as_translated=True)
     for seed in range(3):
-        inputs = samples(wrapped, seed)
-        results = run(ReferenceEngine(), translated, inputs)
-        for got, wanted in zip(results, run(OnnxRuntimeEngine(), wrapped, inputs), strict=True):
-            assert got.shape == wanted.shape
-            assert got.dtype == wanted.dtype
+        for got, wanted in compared(path, seed):
             assert np.abs(got.astype(np.float64) - wanted).max() <= 1
             assert len(np.unique(wanted)) > 1
 
@@ -32,13 +27,8 @@ def test_quantized_networks_agree_to_a_step(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", DYNAMIC)
 def test_networks_that_quantize_as_they_run_agree(name: str, tmp_path: Path) -> None:
     path = written(tmp_path, DYNAMIC[name])
-    translated, wrapped = translate(path), wrap(path, as_translated=True)
     for seed in range(3):
-        inputs = samples(wrapped, seed)
-        results = run(ReferenceEngine(), translated, inputs)
-        for got, wanted in zip(results, run(OnnxRuntimeEngine(), wrapped, inputs), strict=True):
-            assert got.shape == wanted.shape
-            assert got.dtype == wanted.dtype
+        for got, wanted in compared(path, seed):
             np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4)
 
 

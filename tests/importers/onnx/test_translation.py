@@ -14,7 +14,17 @@ from nnasync._core.importers.onnx import translate, wrap
 from nnasync.errors import ModelError
 from nnasync.hal import Model, OperationType
 from tests.importers.onnx.cases import CASES, QUANTIZED
-from tests.importers.onnx.files import FLOAT, INT64, Port, message, node, run, samples, written
+from tests.importers.onnx.files import (
+    FLOAT,
+    INT64,
+    Port,
+    compared,
+    message,
+    node,
+    run,
+    samples,
+    written,
+)
 
 CONSTANT = np.ones((2, 2), np.float32)
 
@@ -26,12 +36,7 @@ def operations(model: Model) -> list[str]:
 @pytest.mark.parametrize("name", CASES)
 def test_translated_and_wrapped_agree(name: str, tmp_path: Path) -> None:
     path = written(tmp_path, CASES[name])
-    translated, wrapped = translate(path), wrap(path, as_translated=True)
-    inputs = samples(wrapped)
-    results = run(ReferenceEngine(), translated, inputs)
-    for got, wanted in zip(results, run(OnnxRuntimeEngine(), wrapped, inputs), strict=True):
-        assert got.shape == wanted.shape
-        assert got.dtype == wanted.dtype
+    for got, wanted in compared(path):
         tolerance = 1e-2 if got.dtype == np.float16 else 2e-5
         np.testing.assert_allclose(got, wanted, rtol=tolerance, atol=tolerance)
 

@@ -304,6 +304,13 @@ def test_variables_are_not_left_in_litert(tmp_path: Path) -> None:
         load(saved(tmp_path, words_with_variables(first=1)))
 
 
+def test_an_operator_without_an_input_that_litert_reads_is_refused(tmp_path: Path) -> None:
+    tensors = [T("INT16", (3,)), T("INT32", (1,), np.array([1], np.int32)), T("INT16", (2,))]
+    path = saved(tmp_path, tflite_file(tensors, [Op("SLICE", (0, 1), (2,))], [0], [2]))
+    with pytest.raises(ModelError, match=r"operator 0 \(SLICE\): has 2 inputs"):
+        load(path)
+
+
 def test_flipped_bytes_of_variables_give_a_model_or_a_model_error(tmp_path: Path) -> None:
     data, choose = words_with_variables(), random.Random(7)
     for _ in range(200):

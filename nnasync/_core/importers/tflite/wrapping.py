@@ -71,6 +71,9 @@ _MAY_BE_LEFT_OUT: dict[str, int] = {
 }
 """From which input on an operator's inputs may be left out; all others LiteRT takes to be there."""
 
+_LEAST_INPUTS = {"SLICE": 3}
+"""Of how many inputs LiteRT takes an operator to have without a look."""
+
 _LARGEST_RADIUS = 1 << 16
 """What LiteRT adds to the number of a channel without a look."""
 
@@ -230,6 +233,9 @@ def _check_limits(graph: Graph, operator: OperatorInfo) -> None:
     if -1 in operator.inputs[:needed] and not operator.name.startswith(_CUSTOM):
         place = operator.inputs.index(-1)
         raise ModelError(f"operator {operator.index} ({operator.name}): input {place} is left out")
+    if len(operator.inputs) < _LEAST_INPUTS.get(operator.name, 0):
+        count = len(operator.inputs)
+        raise ModelError(f"operator {operator.index} ({operator.name}): has {count} inputs")
     radius = operator.options.get("Radius", 0)
     if not isinstance(radius, int) or not 0 <= radius <= _LARGEST_RADIUS:
         raise ModelError(f"operator {operator.index} ({operator.name}): has radius {radius}")
