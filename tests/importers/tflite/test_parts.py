@@ -388,6 +388,15 @@ async def test_pools_of_mediapipe_run_whole(tmp_path: Path) -> None:
         assert (await net(x)).tolist() == expected.tolist()
 
 
+def test_places_come_from_a_pool_alone(tmp_path: Path) -> None:
+    """XNNPACK writes to them, wherever that is."""
+    half, options = floats(1, 2, 2, 3), struct.pack("<10i", 2, 2, 2, 2, 2, *[0] * 5)
+    op = Op("CUSTOM", (0, 1), (2,), custom="MaxUnpooling2D", custom_options=options)
+    path = saved(tmp_path, tflite_file([half, half, floats(1, 4, 4, 3)], [op], [0, 1], [2]))
+    with pytest.raises(ModelError, match="has places of no such pool"):
+        load(path)
+
+
 @pytest.mark.parametrize(
     "options", [b"", struct.pack("<10i", 1, 0, 2, 2, 2, *[0] * 5), struct.pack("<10i", *[9] * 10)]
 )

@@ -45,16 +45,18 @@ def carry_variables(file: File, data: memoryview) -> Carried:
 
 def _carried(file: File, data: memoryview) -> Carried:
     main = file.graphs[0]
-    _check_places(file)
+    once = _run_once(file)
     variables, aliases = _followed(main)
-    first = _first_values(file, data)
+    first = _first_values(file, data, once)
     for name, before, _ in variables:
         _check_first(name, main.tensors[before], first)
     changed = bytearray(data)
     changed += bytes(-len(changed) % _ALIGNMENT)
-    graph = next(root(data, _MODEL).tables("Subgraphs", _SUBGRAPH))
+    graph, *others = root(data, _MODEL).tables("Subgraphs", _SUBGRAPH)
     _redirect(changed, graph, aliases)
     _leave_out(changed, graph, [each.name in _LEFT_OUT for each in main.operators])
+    for number in once:
+        _leave_out(changed, others[number - 1], [True] * len(file.graphs[number].operators))
     inputs = (*main.inputs, *(before for _, before, _ in variables))
     outputs = [aliases.get(index, index) for index in main.outputs]
     _replace(changed, graph, "Inputs", inputs)
@@ -65,17 +67,22 @@ def _carried(file: File, data: memoryview) -> Carried:
 _MODEL, _SUBGRAPH, _OPERATOR = (fields(TABLES[name]) for name in ("Model", "SubGraph", "Operator"))
 
 
-def _check_places(file: File) -> None:
-    """Raise ModelError where a graph has variables that is neither the main one nor run once."""
-    once = {
-        each.options.get("InitSubgraphIndex")
-        for each in file.graphs[0].operators
-        if each.name == _ONCE
-    }
+def _run_once(file: File) -> set[int]:
+    """The subgraphs that CALL_ONCE runs, which are nothing but that; none other has variables."""
+    once: set[int] = set()
+    for operator in file.graphs[0].operators:
+        if operator.name == _ONCE:
+            number = operator.options.get("InitSubgraphIndex")
+            if not isinstance(number, int) or not 0 < number < len(file.graphs):
+                raise ModelError(f"operator {operator.index} refers to subgraph {number}")
+            once.add(number)
     for number, graph in enumerate(file.graphs):
         names = {each.name for each in graph.operators}
         if number and number not in once and not names.isdisjoint(_LEFT_OUT):
             raise ModelError(f"subgraph {number} has variables of its own")
+        if number in once and (graph.inputs or graph.outputs):
+            raise ModelError(f"subgraph {number} is run once, and has inputs or outputs")
+    return once
 
 
 def _followed(main: Graph) -> tuple[list[tuple[str, int, int]], dict[int, int]]:
@@ -114,15 +121,10 @@ def _named(handles: dict[int, str], operator: OperatorInfo) -> str:
     return handles[handle]
 
 
-def _first_values(file: File, data: memoryview) -> dict[str, bytes | None]:
+def _first_values(file: File, data: memoryview, once: set[int]) -> dict[str, bytes | None]:
     """What CALL_ONCE assigns first, by name; None is what is no constant."""
     found: dict[str, bytes | None] = {}
-    for once in file.graphs[0].operators:
-        if once.name != _ONCE:
-            continue
-        number = once.options.get("InitSubgraphIndex")
-        if not isinstance(number, int) or not 0 < number < len(file.graphs):
-            raise ModelError(f"operator {once.index} refers to subgraph {number}")
+    for number in once:
         graph, handles = file.graphs[number], dict[int, str]()
         for operator in graph.operators:
             if operator.name == _HANDLE:

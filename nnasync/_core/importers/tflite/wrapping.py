@@ -44,6 +44,7 @@ MEDIAPIPE_OPERATORS: dict[str, struct.Struct] = {
     "MaxUnpooling2D": struct.Struct("<5i"),
 }
 """MediaPipe's custom operators that XNNPACK runs: padding, strides, and the size of the window."""
+_POOLING, _UNPOOLING = "MaxPoolingWithArgmax2D", "MaxUnpooling2D"
 _MOST_STEP = 1 << 15
 
 _VARIABLE = "VAR_HANDLE"
@@ -200,7 +201,7 @@ def _check_operators(file: File, data: memoryview, why_not: str) -> None:
         for operator in graph.operators:
             name = operator.name.removeprefix(_CUSTOM)
             if operator.name.startswith(_CUSTOM) and name in MEDIAPIPE_OPERATORS:
-                _check_parameters(operator, MEDIAPIPE_OPERATORS[name])
+                _check_mediapipe(graph, operator, MEDIAPIPE_OPERATORS[name])
             elif operator.name.startswith(_CUSTOM) and name not in CUSTOM_OPERATORS:
                 where = f"{operator.index}" + (f" of subgraph {number}" if number else "")
                 found.setdefault(name, []).append(where)
@@ -219,12 +220,32 @@ def _check_operators(file: File, data: memoryview, why_not: str) -> None:
         raise ModelError(f"has operators that neither devices nor LiteRT run: {'; '.join(lines)}")
 
 
-def _check_parameters(operator: OperatorInfo, form: struct.Struct) -> None:
-    """Raise ModelError for parameters that XNNPACK would take as they are."""
+def _check_mediapipe(graph: Graph, operator: OperatorInfo, form: struct.Struct) -> None:
+    """Raise ModelError for what XNNPACK takes as it is: parameters, places, unused results."""
+    used = {index for each in graph.operators for index in each.inputs}.union(graph.outputs)
+    if not used.issuperset(operator.outputs):
+        raise ModelError(f"operator {operator.index} ({operator.name}): has a result without a use")
     options = operator.custom_options
     padding, *steps = form.unpack_from(options) if len(options) >= form.size else (0,)
     if padding not in (1, 2) or not all(0 < step < _MOST_STEP for step in steps):
         raise ModelError(f"operator {operator.index} ({operator.name}): has illegal parameters")
+
+    if operator.name.endswith(_UNPOOLING) and not _has_places(graph, operator):
+        raise ModelError(f"operator {operator.index} ({operator.name}): has places of no such pool")
+
+
+def _has_places(graph: Graph, operator: OperatorInfo) -> bool:
+    """Whether the places, to which XNNPACK writes without a look, are those of a pool like it."""
+    if len(operator.inputs) != 2 or min(operator.inputs) < 0:
+        return False
+    values, places = operator.inputs
+    form = MEDIAPIPE_OPERATORS[_UNPOOLING].size
+    return graph.tensors[values].shape == graph.tensors[places].shape and any(
+        each.name.endswith(_POOLING)
+        and each.outputs[1:] == (places,)
+        and each.custom_options[:form] == operator.custom_options[:form]
+        for each in graph.operators
+    )
 
 
 def _check_limits(graph: Graph, operator: OperatorInfo) -> None:
