@@ -45,6 +45,7 @@ _OWN = {
     "apart",
     "trying",
     "code",
+    "loading_ms",
 }
 """Fields of a spec that two compilations of one plan may differ in."""
 
