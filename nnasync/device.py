@@ -37,7 +37,7 @@ from nnasync.hal import (
 )
 
 if TYPE_CHECKING:
-    from nnasync.burst import BurstCallback, BurstContext, BurstLine, Channel
+    from nnasync.burst import BurstCallback, BurstContext, Channel, PromptLine
 
 __all__ = [
     "DEFAULT_CONFIG",
@@ -49,6 +49,7 @@ __all__ = [
     "ExecutionInfo",
     "FencedExecution",
     "InlinePreparedModel",
+    "InlineRun",
     "Lowering",
     "LoweringDevice",
     "PrepareModelConfig",
@@ -198,11 +199,30 @@ class InlinePreparedModel(PreparedModel, Protocol):
         more calls this thread must make before it awaits anything.
         """
 
+    def runs_here_now(self) -> bool:
+        """Whether an execution of the usual priority that began now would run on this thread."""
+
+    def quick_run(self, request: Request) -> InlineRun | None:
+        """What runs a request by `run_now` as quickly as possible, on this thread; None if nothing.
+
+        It is for executions of the usual priority that are not measured. Raises as `run_now`.
+        """
+
     def launch_now(self, request: Request, config: ExecutionConfig) -> FencedExecution | None:
         """Launch what waits for nothing, if it is so cheap that it has run on return, else None."""
 
-    def open_burst(self) -> BurstLine:
+    def open_burst(self) -> PromptLine:
         """Begin a burst that takes requests as they are, without messages; raises if closed."""
+
+
+class InlineRun(Protocol):
+    """One request on the thread of its caller, with all that a run needs looked up once."""
+
+    def run(self, given: Sequence[Array] | None, deadline_ns: int) -> bool:
+        """Run at once where nothing speaks against that: True, or False and nothing has happened.
+
+        `given` is as of `run_now`. Raises what an execution raises.
+        """
 
 
 @runtime_checkable

@@ -29,6 +29,7 @@ from nnasync.burst.protocols import Channel as Channel
 from nnasync.burst.protocols import LocalChannel as LocalChannel
 from nnasync.burst.protocols import Outcome as Outcome
 from nnasync.burst.protocols import PromptBurstContext as PromptBurstContext
+from nnasync.burst.protocols import PromptLine as PromptLine
 from nnasync.burst.protocols import RunNow as RunNow
 from nnasync.burst.server import BurstServer as BurstServer
 
@@ -41,6 +42,7 @@ __all__ = [
     "BurstContext",
     "BurstController",
     "BurstLine",
+    "PromptLine",
     "BurstRequest",
     "BurstResult",
     "BurstServer",

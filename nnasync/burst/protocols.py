@@ -132,6 +132,13 @@ class BurstLine(Protocol):
         """End the burst: what is under way is answered with the error."""
 
 
+class PromptLine(BurstLine, Protocol):
+    """One to a device of this process, which may run requests on the thread of their caller."""
+
+    def is_free(self) -> bool:
+        """Whether nothing is under way; to be asked by a call of the burst, which it counts."""
+
+
 class Begin(Protocol):
     """Begin an execution: the server's way to the device.
 

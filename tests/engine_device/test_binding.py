@@ -258,7 +258,7 @@ async def test_a_call_that_can_reads_other_arrays_in_place(rigs: Rigs) -> None:
         def rewind(self) -> None:
             read.clear()
 
-    prepared._binding(row.request)._idle[:] = [Reader()]
+    prepared._binding(row.request).idle[:] = [Reader()]
     mine, own = np.full(row.x.shape, 7, row.x.dtype), row.x.tolist()
     assert prepared.run_now(row.request, DEFAULT_CONFIG, [mine])
     assert read[0] is mine

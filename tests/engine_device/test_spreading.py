@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from nnasync._core.drivers.null import NullEngine
+from nnasync._core.workers.admission import Company
 from nnasync.hal import Array
+from nnasync.scheduler import NEVER_NS
 from tests.engine_device.rig import Rig, Row, doubled
 
 pytestmark = pytest.mark.anyio
@@ -39,3 +41,37 @@ async def test_the_first_of_several_goes_to_another_core(rigs: Rigs, path: str) 
     assert row.is_right
     here = threading.current_thread().name
     assert [name == here for name in threads] == [path == "alone"]
+
+
+@pytest.mark.one_loop("On trio all calls go the longer way.")
+async def test_a_long_plain_call_is_quick_as_long_as_it_is_alone(rigs: Rigs) -> None:
+    rig = rigs(NullEngine(compute=doubled), cores=2)
+    prepared, row = await rig.prepare(), Row()
+    estimate = prepared.estimate
+
+    def pin() -> None:
+        estimate.samples = 100
+        estimate.ns = estimate.best_ns = estimate.floor_ns = estimate.high_ns = 400_000.0
+
+    pin()
+    run = prepared.quick_run(row.request)
+    assert run is not None
+    here = rig.workers.turns.here
+    await rig.workers.turns.next()
+    assert run.run(None, NEVER_NS)
+    assert row.is_right
+    pin()
+    assert not run.run(None, NEVER_NS), "something ran in this turn: it is to be weighed"
+    await rig.workers.turns.next()
+    for _ in range(100):
+        here.company.note(has_others=True)
+    assert not run.run(None, NEVER_NS), "others usually come"
+    here.company = Company()
+    pin()
+    estimate.high_ns = 10**12
+    assert not run.run(None, NEVER_NS), "it held the loop up too often"
+    pin()
+    await rig.workers.turns.next()
+    assert run.run(None, NEVER_NS)
+    await prepared.close()
+    assert not run.run(None, NEVER_NS)

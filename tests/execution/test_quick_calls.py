@@ -1,7 +1,8 @@
-"""What makes a call quick: large inputs read where they are, calls ahead of the first."""
+"""Quick calls: plain ones, large inputs that are read in place, calls ahead of the first."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import anyio
@@ -11,7 +12,21 @@ import pytest
 import nnasync as nn
 from nnasync._core.drivers.null import NullEngine
 from nnasync.errors import GeneralFailure, InvalidArgument
-from tests.rigs import INLINE, ROW, attempt, both, double, doubler, gated, runtime, until_inline
+from tests.rigs import (
+    INLINE,
+    REFERENCE,
+    ROW,
+    attempt,
+    both,
+    double,
+    doubler,
+    gated,
+    runtime,
+    until_inline,
+)
+
+PLAIN = nn.Options(cores=1, inline_budget_us=1e6, stall_budget_us=1e6, competition_budget_ms=0)
+"""On a busy machine, too, no run takes so long that other cores are thought of."""
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_leaks")]
 
@@ -96,3 +111,131 @@ async def test_a_rehearsal_fails_in_silence() -> None:
         broken = False
         assert rt.statistics().workers.inline_runs == before
         assert (await net(ROW)).tolist() == [[2, 4, 6, 8]]
+
+
+# -- plain calls: nothing between the array and the engine but what must be
+
+
+@pytest.fixture
+def longer(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """The calls that went the longer way."""
+    seen: list[object] = []
+    usual = nn.Net._call_in_full
+
+    async def noted(self: nn.Net[Any], arrays: Any, *others: Any, **named: Any) -> Any:
+        seen.append(arrays[0])
+        return await usual(self, arrays, *others, **named)
+
+    monkeypatch.setattr(nn.Net, "_call_in_full", noted)
+    return seen
+
+
+async def test_a_plain_call_is_answered_as_any_other(
+    longer: list[object], anyio_backend_name: str
+) -> None:
+    """On trio all calls go the longer way, since its cancellation is not told by few looks."""
+    async with runtime(NullEngine(compute=double), options=PLAIN) as rt:
+        net = await rt.compile(doubler())
+        await until_inline(rt, net, ROW)
+        await net(ROW)
+        longer.clear()
+        x = np.array([[1, 2, 3, 4]], np.float32)
+        for call in (net(x), net(x, deadline=nn.within(s=60))):
+            assert (await call).tolist() == [[2, 4, 6, 8]]
+        assert bool(longer) == (anyio_backend_name == "trio")
+        first, second = await net(x), await net(x + 1)
+        assert first.tolist() == [[2, 4, 6, 8]], "each call has an array of its own"
+        assert second.tolist() == [[4, 6, 8, 10]]
+
+
+@pytest.mark.one_loop("The ways are the same on every loop.")
+async def test_what_is_not_plain_goes_the_longer_way(longer: list[object]) -> None:
+    async with runtime(NullEngine(compute=double), options=PLAIN) as rt:
+        net = await rt.compile(doubler())
+        await until_inline(rt, net, ROW)
+        x = np.array([[1, 2, 3, 4]], np.float32)
+        await net(x)
+        longer.clear()
+        others: list[Callable[[], Awaitable[Any]]] = [
+            lambda: net(x.tolist()),
+            lambda: net(x, out=np.empty_like(x)),
+            lambda: net(x, priority=nn.Priority.HIGH),
+            lambda: net({net.inputs[0].name: x}),
+        ]
+        for other in others:
+            assert np.array_equal(await other(), 2 * x)
+        assert len(longer) == len(others)
+        for wrong in (x[:, :3], x.astype(np.float64)[:, :2]):
+            with pytest.raises(InvalidArgument):
+                await net(wrong)
+        with pytest.raises(InvalidArgument, match="deadline must be"):
+            await net(x, deadline=20)  # type: ignore[arg-type]  # What is refused.
+        await net.aclose()
+        with pytest.raises(nn.BadState, match="closed"):
+            await net(x)
+
+
+@both
+async def test_a_plain_call_of_a_cancelled_task_does_not_run(options: nn.Options) -> None:
+    engine = NullEngine(compute=double)
+    async with runtime(engine, options=options) as rt:
+        net = await rt.compile(doubler())
+        for _ in range(4):
+            await net(ROW)
+        before = engine.counters.run
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await net(ROW)
+        assert scope.cancelled_caught
+        assert engine.counters.run == before
+
+
+async def test_a_plain_call_keeps_its_deadline() -> None:
+    async with runtime(NullEngine(compute=double), options=PLAIN) as rt:
+        net = await rt.compile(doubler())
+        await until_inline(rt, net, ROW)
+        await net(ROW)
+        with pytest.raises(nn.MissedDeadline):
+            await net(ROW, deadline=nn.Deadline(1))
+        assert (await net(ROW)).tolist() == [[2, 4, 6, 8]]
+
+
+@pytest.mark.parametrize("falls_back", [True, False])
+async def test_a_plain_call_that_fails(falls_back: bool) -> None:
+    """The reference does it over on a worker, or the caller hears of the failure."""
+    broken = False
+
+    def compute(inputs: Any) -> Any:
+        if broken:
+            raise ValueError("out of order")
+        return double(inputs)
+
+    others = [REFERENCE] if falls_back else []
+    async with runtime(NullEngine(compute=compute), *others, options=PLAIN) as rt:
+        net = await rt.compile(doubler())
+        await until_inline(rt, net, ROW)
+        await net(ROW)
+        broken = True
+        if falls_back:
+            assert (await net(ROW)).tolist() == [[2, 4, 6, 8]]
+            assert net.report().fallbacks
+        else:
+            with pytest.raises(GeneralFailure, match="out of order"):
+                await net(ROW)
+        broken = False
+        for _ in range(3):
+            assert (await net(ROW)).tolist() == [[2, 4, 6, 8]]
+
+
+async def test_plain_calls_of_a_burst_are_counted() -> None:
+    async with runtime(NullEngine(compute=double), options=PLAIN) as rt:
+        net = await rt.compile(doubler())
+        await until_inline(rt, net, ROW)
+        async with net.burst() as burst:
+            for _ in range(5):
+                assert (await burst(ROW)).tolist() == [[2, 4, 6, 8]]
+            assert (burst.statistics().submitted, burst.statistics().succeeded) == (5, 5)
+            with pytest.raises(InvalidArgument):
+                await burst(ROW, deadline=3)  # type: ignore[arg-type]  # What is refused.
+        with pytest.raises(nn.BadState):
+            await burst(ROW)

@@ -143,7 +143,7 @@ def test_who_had_more_than_another_that_waits_does_not_pass_the_queue() -> None:
         inline_budget_ns=MS,
         stall_budget_ns=MS,
         servers=1,
-        is_full=lambda: False,
+        busy=lambda: 0,
         load=lambda priority: Load(0, [], 0.0, is_company=False),
     )
     mine, other = (scheduler.open_client(queue_limit=1) for _ in range(2))
@@ -170,7 +170,7 @@ def test_inline_runs_count_to_the_share_and_to_the_cores(rigs: Callable[..., Rig
         def rewind(self) -> None:
             raise AssertionError
 
-    rig.workers.inline.run(Looks(), Estimate(), NEVER_NS, "it", mine)
+    rig.workers.inline.run_for(mine, Looks(), Estimate(), NEVER_NS, "it")
     assert inside == [WORKER]
     assert rig.workers.inline.admission(MEDIUM, known, NEVER_NS, other) is RUN
     gate = Steps()

@@ -38,7 +38,8 @@ pytestmark = pytest.mark.usefixtures("no_leaks")
 
 
 def inline(rig: Rig, estimate: Estimate, call: Any, deadline_ns: int = NEVER_NS) -> int:
-    return rig.workers.inline.run(call, estimate, deadline_ns, "it")
+    lane = rig.workers.inline
+    return lane.run(call, estimate, deadline_ns, "it", lane.turns.here)
 
 
 def known(duration_ns: float) -> Estimate:

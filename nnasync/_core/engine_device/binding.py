@@ -10,14 +10,14 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Callable, Sequence
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 import numpy as np
 
 from nnasync._core.plans.dense_copies import bound, write
 from nnasync._core.workers import Given, StopFlag, contained
 from nnasync.engine.contract import BoundCall, OutputBuffer, Plan, Target
-from nnasync.errors import GeneralFailure, InvalidArgument
+from nnasync.errors import GeneralFailure, InvalidArgument, OutputInsufficientSize
 from nnasync.hal import (
     Array,
     Memory,
@@ -37,7 +37,7 @@ from nnasync.tracing import Phase, span
 class Binding:
     """One request with its arrays, and the calls that are bound to them and idle."""
 
-    __slots__ = ("_idle", "_inputs", "_open", "_outputs", "_plan", "reference")
+    __slots__ = ("_inputs", "_open", "_outputs", "_plan", "idle", "reference")
 
     is_managed: ClassVar[bool] = False
     """Whether it uses device-managed buffers, which must be notified of the end of a run."""
@@ -49,7 +49,8 @@ class Binding:
         self._inputs = inputs
         self._outputs = outputs
         self._open = any(isinstance(output, OutputBuffer) for output in outputs)
-        self._idle: list[BoundCall] = [self._bound()]
+        self.idle: list[BoundCall] = [self._bound()]
+        """The calls that are bound to it and not in use."""
         self.reference: weakref.ref[Request] | None = None
 
     @property
@@ -60,7 +61,7 @@ class Binding:
     def take(self) -> BoundCall:
         """A call that is not in use."""
         try:
-            return self._idle.pop()
+            return self.idle.pop()
         except IndexError:
             return self._bound()
 
@@ -73,16 +74,16 @@ class Binding:
 
     def give_back(self, call: BoundCall) -> None:
         """Take a call back."""
-        self._idle.append(call.successor() if self._open and isinstance(call, SizedCall) else call)
+        self.idle.append(call.successor() if self._open and isinstance(call, SizedCall) else call)
 
     def exchange(self, change: Callable[[BoundCall], BoundCall]) -> None:
         """Have other calls in place of those that are idle; from any thread."""
-        for _ in range(len(self._idle)):
+        for _ in range(len(self.idle)):
             try:
-                call = self._idle.pop(0)
+                call = self.idle.pop(0)
             except IndexError:
                 return
-            self._idle.append(change(call))
+            self.idle.append(change(call))
 
     def _bound(self) -> BoundCall:
         try:
@@ -172,6 +173,27 @@ def target_of(request: Request, argument: RequestArgument, operand: Operand) -> 
         return buffer
     array = buffer.array(dimensions)
     return buffer if array is None else array
+
+
+class _Shaped(Protocol):
+    @property
+    def shape(self) -> Shape: ...
+
+
+def check_sizes(name: str, outputs: Sequence[_Shaped], operands: Sequence[Operand]) -> None:
+    """Raise OutputInsufficientSize where an output of known shape does not fit in."""
+    sufficient = [
+        not (isinstance(output, OutputBuffer) and is_fully_specified(operand.type, output.shape))
+        for output, operand in zip(outputs, operands, strict=True)
+    ]
+    if not all(sufficient):
+        shapes = tuple(
+            OutputShape(output.shape, fits)
+            for output, fits in zip(outputs, sufficient, strict=True)
+        )
+        raise OutputInsufficientSize(
+            f"{name}: the buffer of output {sufficient.index(False)} is too small", shapes
+        )
 
 
 def _pixels(pool: Memory, dimensions: Shape) -> Array:

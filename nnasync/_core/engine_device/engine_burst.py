@@ -25,7 +25,7 @@ class _RunNow(Protocol):
 
 
 class EngineBurst:
-    """The client's way to a prepared model of an engine (`burst.BurstLine`).
+    """The client's way to a prepared model of an engine (`burst.PromptLine`).
 
     An execution begins only when the device has let go of all before it, also of those that were
     answered early, because their deadlines passed or they were cancelled.
@@ -49,10 +49,12 @@ class EngineBurst:
 
     def ask(self, request: Request, config: ExecutionConfig) -> ExecutionResult | None:
         """Run on this thread if nothing is under way and that is cheaper than a hop."""
-        if self._held or self._closed:
-            return None
+        return self._run_now(request, config) if self.is_free() else None
+
+    def is_free(self) -> bool:
+        """Whether nothing is under way; to be asked by a call of the burst, which it counts."""
         self._fast_state.touch()
-        return self._run_now(request, config)
+        return not (self._held or self._closed)
 
     def send(
         self, request: Request, config: ExecutionConfig, done: Callable[[Outcome], None]

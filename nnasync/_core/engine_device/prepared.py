@@ -6,23 +6,24 @@ import contextlib
 import copy
 import weakref
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from nnasync._core.clock import Deadline, now_ns
 from nnasync._core.deferred import deferred
 from nnasync._core.device_helpers import begun_at
-from nnasync._core.engine_device.binding import Binding, SizedCall, array_of, target_of
+from nnasync._core.engine_device.binding import Binding, SizedCall, array_of, check_sizes, target_of
 from nnasync._core.engine_device.engine_burst import EngineBurst, EngineBurstContext
 from nnasync._core.engine_device.fast_state import FastState
 from nnasync._core.engine_device.gates import ConcurrencyGate, Dependencies
 from nnasync._core.engine_device.launched import Done, Launched, timing_of
 from nnasync._core.engine_device.plan_users import Level, PlanUsers, has_loops
+from nnasync._core.engine_device.quick_run import QuickRun
 from nnasync._core.plans.guarded import Health
 from nnasync._core.plans.staged import StagedPlan, bare
 from nnasync._core.validation import validate_request
 from nnasync._core.workers import Call, Task, Workers, contained
 from nnasync._core.workers.admission import NEXT_TURN, RUN, WORKER, Admission
-from nnasync.engine.contract import OutputBuffer, Plan
+from nnasync.engine.contract import Plan
 from nnasync.errors import (
     DeviceError,
     DeviceUnavailable,
@@ -43,7 +44,6 @@ from nnasync.hal import (
     OutputShape,
     Priority,
     Request,
-    Shape,
     Timing,
     is_fully_specified,
 )
@@ -93,7 +93,8 @@ class EnginePreparedModel:
         self._buffers = buffers
         self._shapes = tuple(OutputShape(operand.dimensions) for operand in self._outputs())
         self._result = ExecutionResult(self._shapes)
-        self._loops = has_loops(model) or not runs_inline
+        # How long a loop takes depends on its data: it never holds the thread of a caller.
+        self.runs_here = runs_inline and not has_loops(model)
         self._inline = workers.inline
         self._settled = all(
             is_fully_specified(operand.type, operand.dimensions) for operand in self._outputs()
@@ -103,8 +104,8 @@ class EnginePreparedModel:
 
     def _begin_anew(self, priority: Priority, estimate: Estimate) -> None:
         """Make what each prepared model of a plan has for itself."""
-        self._usual = Level(priority, estimate)
-        self._levels = {priority: self._usual}
+        self.usual = Level(priority, estimate)
+        self._levels = {priority: self.usual}
         self._most_urgent = Priority.HIGH
         self._bindings: dict[int, Binding] = {}
         self._runs_at_trim = 0
@@ -133,7 +134,7 @@ class EnginePreparedModel:
     @property
     def estimate(self) -> Estimate:
         """What one execution of its own priority is expected to take."""
-        return self._usual.estimate
+        return self.usual.estimate
 
     @property
     def levels(self) -> list[Level]:
@@ -143,12 +144,12 @@ class EnginePreparedModel:
     @property
     def priority(self) -> Priority:
         """The priority of executions that do not say another one."""
-        return self._usual.priority
+        return self.usual.priority
 
     def limit(self, most_urgent: Priority) -> None:
         """Have no execution of a higher priority than this one, whatever is asked for."""
         self._most_urgent = most_urgent
-        self._usual = self._level(min(self._usual.priority, most_urgent))
+        self.usual = self._level(min(self.usual.priority, most_urgent))
 
     async def execute(
         self, request: Request, config: ExecutionConfig = DEFAULT_CONFIG
@@ -167,7 +168,7 @@ class EnginePreparedModel:
         self, request: Request, config: ExecutionConfig = DEFAULT_CONFIG
     ) -> ExecutionResult:
         """Run on the calling thread if that is cheaper than a worker, else on a worker."""
-        level = self._usual if config.priority is None else self._level(config.priority)
+        level = self.usual if config.priority is None else self._level(config.priority)
         admission = self._admission(level)
         if admission is NEXT_TURN:
             needed_ns = level.estimate.best_ns
@@ -184,7 +185,7 @@ class EnginePreparedModel:
 
         Nothing is said where executions are so short that they do not go there.
         """
-        level = self._usual if priority is None else self._level(priority)
+        level = self.usual if priority is None else self._level(priority)
         if self._admission(level) in (RUN, NEXT_TURN):
             return
         self._workers.check_room(level.priority, self.client)
@@ -197,7 +198,11 @@ class EnginePreparedModel:
         """
         binding = self._binding(request)
         is_known = self.estimate.samples > 0
-        if not (tries and (is_known or self._tries_ahead)) or binding.is_managed or self._loops:
+        if (
+            not (tries and (is_known or self._tries_ahead))
+            or binding.is_managed
+            or not self.runs_here
+        ):
             return
         if not self._gate.try_enter():
             return
@@ -224,11 +229,11 @@ class EnginePreparedModel:
 
         Returns how many more such calls this thread must make at once.
         """
-        if self._loops:
+        if not self.runs_here:
             return 0
         self._is_counted = False
         warmed_up = warmup.warm_up_calls(
-            self._workers, self.estimate, calls, self._runs_here, deadline
+            self._workers, self.estimate, calls, self.runs_here_now, deadline
         )
         try:
             with contextlib.suppress(NNError):
@@ -237,9 +242,9 @@ class EnginePreparedModel:
         finally:
             self._is_counted = True
 
-    def _runs_here(self) -> bool:
+    def runs_here_now(self) -> bool:
         """Whether an execution that began now would run on this thread."""
-        enters = self._admission(self._usual) is RUN and self._gate.try_enter()
+        enters = self._admission(self.usual) is RUN and self._gate.try_enter()
         if enters:
             self._gate.leave()
         return enters
@@ -252,14 +257,23 @@ class EnginePreparedModel:
     ) -> ExecutionResult | None:
         """Run on this thread if that is cheaper than a hop, else None."""
         gate = self._gate
-        level = self._usual if config.priority is None else self._level(config.priority)
+        level = self.usual if config.priority is None else self._level(config.priority)
         if self._admission(level) is not RUN or not (gate.is_open or gate.try_enter()):
             return None
         return self._run_inline(request, config, level, given)
 
+    def quick_run(self, request: Request) -> QuickRun | None:
+        """The shortest way to run a request on this thread, where there is one."""
+        if self.client or not self._gate.is_open or not self.runs_here:
+            return None
+        binding = self._binding(request)
+        if binding.is_managed or not binding.is_settled:
+            return None
+        return QuickRun(self, request, binding, self._inline, self._health, self._name)
+
     def launch_now(self, request: Request, config: ExecutionConfig) -> Launched | None:
         """Launch and run on this thread if that is cheaper than waking another; otherwise None."""
-        level = self._usual if config.priority is None else self._level(config.priority)
+        level = self.usual if config.priority is None else self._level(config.priority)
         settled = self._settled or self._is_settled(request)
         if not settled or self._admission(level, self._inline.launch_budget_ns) is not RUN:
             return None
@@ -362,7 +376,7 @@ class EnginePreparedModel:
     async def close(self) -> None:
         """Release the bindings and the plan's scratch memory; executions in flight are answered."""
         plan, self._plan = self._plan, None
-        self._loops = True  # Nothing runs inline any more.
+        self.runs_here = False
         text = f"{self._name} was closed while this was in flight"
         closed = because("closing", DeviceUnavailable(text))
         self._workers.dismiss(self._levels, closed)
@@ -411,7 +425,7 @@ class EnginePreparedModel:
             target_of(request, argument, operand)
             for argument, operand in zip(request.outputs, self._outputs(), strict=True)
         ]
-        self._check_sizes(outputs)
+        check_sizes(self._name, outputs, self._outputs())
         return self._kept(request, Binding(plan, inputs, outputs))
 
     def _kept(self, request: Request, binding: Binding) -> Binding:
@@ -430,7 +444,7 @@ class EnginePreparedModel:
             )
         binding = tokens.TokenBinding(self, self._model, plan, request, known, self._shapes)
         try:
-            self._check_sizes(binding.outputs)
+            check_sizes(self._name, binding.outputs, self._outputs())
         except OutputInsufficientSize:
             binding.fail(binding.take())
             raise
@@ -440,23 +454,6 @@ class EnginePreparedModel:
         validate_request(self._model, request, unspecified_outputs=True)
         if any(argument.has_no_value for argument in request.outputs):
             raise InvalidArgument(f"{self._name}: an output cannot be omitted")
-
-    def _check_sizes(self, outputs: Sequence[_Shaped]) -> None:
-        """Raise OutputInsufficientSize where an output of known shape does not fit in."""
-        sufficient = [
-            not (
-                isinstance(output, OutputBuffer) and is_fully_specified(operand.type, output.shape)
-            )
-            for output, operand in zip(outputs, self._outputs(), strict=True)
-        ]
-        if not all(sufficient):
-            shapes = tuple(
-                OutputShape(output.shape, fits)
-                for output, fits in zip(outputs, sufficient, strict=True)
-            )
-            raise OutputInsufficientSize(
-                f"{self._name}: the buffer of output {sufficient.index(False)} is too small", shapes
-            )
 
     def _is_settled(self, request: Request) -> bool:
         """Whether model and request together state the shapes of all outputs."""
@@ -479,18 +476,17 @@ class EnginePreparedModel:
         return self._plan
 
     def _admission(self, level: Level, budget_ns: float = NEVER_NS) -> Admission:
-        # How long a loop takes depends on its data: it never holds the caller's thread.
-        if self._loops or (self._health and self._health.suspects):
+        if not self.runs_here or (self._health and self._health.suspects):
             return WORKER
         return self._inline.admission(level.priority, level.estimate, budget_ns, self.client)
 
     def _level(self, priority: Priority) -> Level:
-        """What executions of a priority have in common; that of its own is `_usual`."""
+        """What executions of a priority have in common; that of its own is `usual`."""
         priority = min(priority, self._most_urgent)
         level = self._levels.get(priority)
         if level is None:
             self._workers.expect(priority, self)
-            level = Level(priority, self._usual.estimate.copy())
+            level = Level(priority, self.usual.estimate.copy())
             level = self._levels.setdefault(priority, level)
         return level
 
@@ -511,8 +507,8 @@ class EnginePreparedModel:
                 if given is not None and not call.reads_given:
                     binding.write(given)
                     given = None
-                device_ns = self._inline.run(
-                    call, level.estimate, config.deadline_ns, self._name, self.client, given
+                device_ns = self._inline.run_for(
+                    self.client, call, level.estimate, config.deadline_ns, self._name, given
                 )
             except BaseException:
                 binding.fail(call)
@@ -533,7 +529,7 @@ class EnginePreparedModel:
 
     def _task(self, binding: Binding, config: ExecutionConfig) -> Task:
         call = binding.take()
-        level = self._usual if config.priority is None else self._level(config.priority)
+        level = self.usual if config.priority is None else self._level(config.priority)
         task = Task(call, level.priority, level.estimate, config.deadline_ns, self._name)
         task.client, task.is_counted, task.owner = self.client, self._is_counted, self._levels
         task.stop.loop_timeout_ns, task.stop.priority = config.loop_timeout_ns, level.priority
@@ -582,11 +578,6 @@ class EnginePreparedModel:
             task.fence.fail(error.with_traceback(None))
             task.release()
         return lambda: self._workers.abandon(task)
-
-
-class _Shaped(Protocol):
-    @property
-    def shape(self) -> Shape: ...
 
 
 def _has_failed(fence: Fence) -> bool:

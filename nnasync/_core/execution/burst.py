@@ -32,13 +32,14 @@ from nnasync._core.execution.calls import (
 from nnasync._core.execution.launch_arguments import config_of
 from nnasync._core.execution.placing import placed
 from nnasync._core.execution.ports import Measured, Ports, R, in_order, out_in_order
+from nnasync._core.execution.quick_calls import QuickCalls, quick_calls
 from nnasync._core.execution.remote_line import RemoteLine
 from nnasync._core.execution.room import OnFull, Room
 from nnasync._core.execution.slots import MemorySource, own_memory
 from nnasync._core.execution.stream_state import StreamState
 from nnasync._core.wakeup import Waiter, Wakeup, cancellation_pending, checkpoint_if_cancelled
 from nnasync._core.workers import Workers, contained
-from nnasync.burst import Awaited, BurstLine, Outcome
+from nnasync.burst import Awaited, BurstLine, Outcome, PromptLine
 from nnasync.device import Device, InlinePreparedModel, PreparedModel, RepeatingPreparedModel
 from nnasync.errors import (
     BadState,
@@ -110,6 +111,8 @@ class Burst(OrderedCalls, Generic[R]):
         self._standby = prepared if isinstance(prepared, RepeatingPreparedModel) else None
         self._broken: NNError | None = None
         self._open = False
+        self._prompt: PromptLine | None = None
+        self._quick: QuickCalls | None = None
         self._slots = BurstSlots(model, ports, self._state, memory)
         self._submitted = self._succeeded = 0
 
@@ -126,7 +129,11 @@ class Burst(OrderedCalls, Generic[R]):
 
     async def _opened_line(self) -> BurstLine:
         if isinstance(self._prepared, InlinePreparedModel):
-            return self._prepared.open_burst()
+            self._prompt = self._prepared.open_burst()
+            if self._state is None and self._config.priority is None:
+                slots = self._slots
+                self._quick = quick_calls(self._prepared, slots, slots.take, self._wakeup)
+            return self._prompt
         line, standby = RemoteLine(self._turn), self._standby
         try:
             await line.open(self._prepared)
@@ -156,49 +163,84 @@ class Burst(OrderedCalls, Generic[R]):
         tally = self._tally if priority is None else self._tally_of(priority)
         tally.calls += 1
         try:
-            self._check(deadline)
-            if self._room.is_full or cancellation_pending():
-                await self._let_in(deadline)
-            config = self._config
-            if _measure or deadline is not None or priority is not None:
-                config = self._config_of(deadline, priority, measure=_measure)
-            outs: Sequence[Any] | None = None
-            slot = self._slots.filled(arrays) if out is None else None
-            if slot is not None:
-                requests = slot.requests
-            else:
-                values = in_order(self._ports.inputs, arrays, "input")
-                if out is not None:
-                    outs = out_in_order(self._ports.outputs, out)
-                slot, pieces = placed(self._slots, values, outs, self._ports, self._prepared)
-                requests = slot.requests_with(pieces)
-            answer: Outcome | Awaited | None = None
-            if self._running is None and not self._turn.is_half_spent():
-                answer = self._ask(slot, requests, config)
-            if answer.__class__ is ExecutionResult:
-                # What the application says that a call gives is known to nobody here.
-                return self._value(slot, answer, outs, tally, measure=_measure)  # type: ignore[no-any-return]
-            if answer is None and deadline is not None:
-                self._check_heard(slot, config.deadline_ns)
-            call = BurstCall(slot, requests, config)
-            self._room.enter()
-            self._submitted += 1
-            try:
-                if answer is not None:
-                    self._follow(call, answer)
-                elif self._takes_lead(call):
-                    if self._turn.is_half_spent():
-                        await self._turn_of(call)
-                    self._send(call)
-                if call.outcome is None:
-                    await self._wait(call)
-            finally:
-                self._room.leave()
+            if self._quick is not None and out is priority is None and not _measure:
+                value = self._at_once(self._quick, arrays, deadline)
+                if value is not None:
+                    tally.completed += 1
+                    # What the application says that a call gives is known to nobody here.
+                    return value  # type: ignore[no-any-return]
             # As above.
-            return self._finish(call, outs, tally)  # type: ignore[no-any-return]
+            return await self._call_in_full(  # type: ignore[no-any-return]
+                arrays, out, deadline, priority, tally, measure=_measure
+            )
         except BaseException as error:
             tally.ended(error, deadline)
             raise
+
+    async def _call_in_full(
+        self,
+        arrays: Sequence[Any],
+        out: Any,
+        deadline: Deadline | None,
+        priority: Priority | None,
+        tally: Tally,
+        *,
+        measure: bool,
+    ) -> Any:
+        """A call of any form, at once or in its turn; most are one array that fits and is cheap."""
+        self._check(deadline)
+        if self._room.is_full or cancellation_pending():
+            await self._let_in(deadline)
+        config = self._config
+        if measure or deadline is not None or priority is not None:
+            config = self._config_of(deadline, priority, measure=measure)
+        outs: Sequence[Any] | None = None
+        slot = self._slots.filled(arrays) if out is None else None
+        if slot is not None:
+            requests = slot.requests
+        else:
+            values = in_order(self._ports.inputs, arrays, "input")
+            if out is not None:
+                outs = out_in_order(self._ports.outputs, out)
+            slot, pieces = placed(self._slots, values, outs, self._ports, self._prepared)
+            requests = slot.requests_with(pieces)
+        answer: Outcome | Awaited | None = None
+        if self._running is None and not self._turn.is_half_spent():
+            answer = self._ask(slot, requests, config)
+        if answer.__class__ is ExecutionResult:
+            return self._value(slot, answer, outs, tally, measure=measure)
+        if answer is None and deadline is not None:
+            self._check_heard(slot, config.deadline_ns)
+        call = BurstCall(slot, requests, config)
+        self._room.enter()
+        self._submitted += 1
+        try:
+            if answer is not None:
+                self._follow(call, answer)
+            elif self._takes_lead(call):
+                if self._turn.is_half_spent():
+                    await self._turn_of(call)
+                self._send(call)
+            if call.outcome is None:
+                await self._wait(call)
+        finally:
+            self._room.leave()
+        return self._finish(call, outs, tally)
+
+    def _at_once(self, quick: QuickCalls, arrays: Sequence[Any], deadline: Deadline | None) -> Any:
+        """The result of a plain call that comes when nothing is under way; else None."""
+        prompt = self._prompt
+        if self._running is not None or prompt is None or not prompt.is_free():
+            return None
+        try:
+            value = quick.call(arrays, deadline)
+        except NNError:
+            self._submitted += 1
+            raise
+        if value is not None:
+            self._submitted += 1
+            self._succeeded += 1
+        return value
 
     def _config_of(
         self, deadline: Deadline | None, priority: Priority | None, *, measure: bool
@@ -261,6 +303,7 @@ class Burst(OrderedCalls, Generic[R]):
         if not self._open:
             return
         self._open = False
+        self._quick = None
         if self._wakeup.is_inherited:
             return  # What is in flight is the parent's.
         text = "the burst was closed while this call was in flight"

@@ -37,6 +37,7 @@ from nnasync._core.execution.ports import (
     quantized_values,
     real_values,
 )
+from nnasync._core.execution.quick_calls import quick_calls
 from nnasync._core.execution.room import OnFull
 from nnasync._core.execution.slots import (
     Holding,
@@ -108,8 +109,8 @@ class Net(Generic[R]):
         self._fell_back: tuple[Fallback, ...] = ()
         self._priority = priority
         self._tally_of = tally
-        self._use(compilation)
         self._wakeup = Wakeup.current()
+        self._use(compilation)
         self._workers = workers
         self._on_close = on_close
         self._start = start
@@ -134,6 +135,7 @@ class Net(Generic[R]):
             self._slots.serve(None, inline.check_room)
         self._omitting = None
         self._flexible = None if self._ports.are_settled else self._flexible_calls()
+        self._quick = quick_calls(inline, self._slots, self._slots.take_ahead, self._wakeup)
 
     def _flexible_calls(self) -> FlexibleCalls:
         memory = own_memory if self._inline is None else private_memory
@@ -234,46 +236,65 @@ class Net(Generic[R]):
         tally = self._tally if priority is None else self._tally_at(priority)
         tally.calls += 1
         try:
-            self._check(deadline)
-            if cancellation_pending():
-                await checkpoint_if_cancelled()
-            config = DEFAULT_CONFIG
-            if _measure or deadline is not None or priority is not None:
-                config = config_of(deadline, priority, measure=_measure)
-            slots, inline = self._slots, self._inline
-            if out is None or out.__class__ is np.ndarray:
-                slot = slots.filled(arrays, priority)
-            else:
-                slot = None
-            if slot is not None:
-                outs = None if out is None else check_out(self._ports.outputs, out)
-                request = slot.request
-                given = arrays if slots.reads_in_place else None
-            else:
-                given = None
-                values, calls = in_order(self._ports.inputs, arrays, "input"), self._flexible
-                for value in values:
-                    if value is None:
-                        calls = self._calls_omitting()
-                if calls is not None:
-                    value, result = await calls.call(values, out, config)
+            quick = self._quick
+            if quick is not None and out is priority is None and not _measure:
+                value = quick.call(arrays, deadline)
+                if value is not None:
                     tally.completed += 1
-                    return (value, result.timing) if _measure else value  # type: ignore[return-value]
-                outs = None if out is None else out_in_order(self._ports.outputs, out)
-                slot, pieces = placed(slots, values, outs, self._ports, self._prepared, priority)
-                request = slot.request_with(pieces)
-            done = None if inline is None else inline.run_now(request, config, given)
-            if done is None:
-                if given is not None:
-                    slot.inputs[0][...] = given[0]
-                done = await self._prepared.execute_synchronously(request, config)
-            value = slot.read(outs)
-            slots.give_back(slot)
+                    # What the application says that a call gives is known to nobody here.
+                    return value  # type: ignore[no-any-return]
+            value = await self._call_in_full(arrays, out, deadline, priority, measure=_measure)
             tally.completed += 1
-            return (value, done.timing) if _measure else value  # type: ignore[return-value]
+            return value  # type: ignore[no-any-return]
         except BaseException as error:
             tally.ended(error, deadline)
             raise
+
+    async def _call_in_full(
+        self,
+        arrays: Sequence[Any],
+        out: Any,
+        deadline: Deadline | None,
+        priority: Priority | None,
+        *,
+        measure: bool,
+    ) -> Any:
+        """A call of any form; most are one array that fits and is cheap."""
+        self._check(deadline)
+        if cancellation_pending():
+            await checkpoint_if_cancelled()
+        config = DEFAULT_CONFIG
+        if measure or deadline is not None or priority is not None:
+            config = config_of(deadline, priority, measure=measure)
+        slots, inline = self._slots, self._inline
+        if out is None or out.__class__ is np.ndarray:
+            slot = slots.filled(arrays, priority)
+        else:
+            slot = None
+        if slot is not None:
+            outs = None if out is None else check_out(self._ports.outputs, out)
+            request = slot.request
+            given = arrays if slots.reads_in_place else None
+        else:
+            given = None
+            values, calls = in_order(self._ports.inputs, arrays, "input"), self._flexible
+            for value in values:
+                if value is None:
+                    calls = self._calls_omitting()
+            if calls is not None:
+                value, result = await calls.call(values, out, config)
+                return (value, result.timing) if measure else value
+            outs = None if out is None else out_in_order(self._ports.outputs, out)
+            slot, pieces = placed(slots, values, outs, self._ports, self._prepared, priority)
+            request = slot.request_with(pieces)
+        done = None if inline is None else inline.run_now(request, config, given)
+        if done is None:
+            if given is not None:
+                slot.inputs[0][...] = given[0]
+            done = await self._prepared.execute_synchronously(request, config)
+        value = slot.read(outs)
+        slots.give_back(slot)
+        return (value, done.timing) if measure else value
 
     async def measured(
         self,
@@ -500,6 +521,7 @@ class Net(Generic[R]):
     def close(self) -> Fence:
         """Close the network at once; await it to wait until all calls in flight are answered."""
         self._closed = True
+        self._quick = None
         self._slots.close()
         for calls in (self._flexible, self._omitting):
             if calls is not None:

@@ -203,7 +203,8 @@ class IdleSlots(ABC, Generic[_SlotT]):
 
     def __init__(self, ports: Ports) -> None:
         self._ports = ports
-        self._port = ports.inputs[0] if len(ports.inputs) == 1 and ports.are_settled else None
+        self.port = ports.inputs[0] if len(ports.inputs) == 1 and ports.are_settled else None
+        """The only input, where there is one and all shapes are known."""
         self._idle: list[_SlotT] = []
 
     @abstractmethod
@@ -215,7 +216,7 @@ class IdleSlots(ABC, Generic[_SlotT]):
 
         It is not copied where it is read in place.
         """
-        port = self._port
+        port = self.port
         if port is None or len(arrays) != 1:
             return None
         array = arrays[0]
@@ -256,9 +257,9 @@ class Slots(IdleSlots[Slot]):
         self._own: weakref.WeakSet[Slot] = weakref.WeakSet()
         self._most_own = 0
         self.reads_in_place = (
-            self._port is not None
+            self.port is not None
             and not ports.state_inputs
-            and math.prod(self._port.shape) * self._port.dtype.itemsize >= _LARGE_BYTES
+            and math.prod(self.port.shape) * self.port.dtype.itemsize >= _LARGE_BYTES
         )
 
     def serve(self, peer: object, admit: Callable[[Priority | None], object] | None = None) -> None:

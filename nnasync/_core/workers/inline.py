@@ -168,10 +168,10 @@ class InlineLane:
         inline_budget_ns: int,
         stall_budget_ns: int,
         servers: int,
-        is_full: Callable[[], bool],
+        busy: Callable[[], int],
         load: Callable[[Priority], Load],
     ) -> None:
-        """`lock` is that of the scheduler; `is_full` is whether all cores are taken.
+        """`lock` is that of the scheduler; `busy` is how many workers run executions.
 
         `servers` is how many workers may be busy beside the thread of the loop, `load` tells what
         those have to do that matters to a priority.
@@ -180,7 +180,7 @@ class InlineLane:
         self.runs = self.ns = self.running = 0
         self.closed = False
         self._scheduler = scheduler
-        self._queued = scheduler.totals
+        self.queued = scheduler.totals
         self._lock = lock
         self._tracer = tracer
         self._machine = machine
@@ -191,22 +191,22 @@ class InlineLane:
         # An application that allows more than the stall budget has said what is too long.
         self._far_ns = max(2 * stall_budget_ns, inline_budget_ns)
         self._servers = servers
-        self._is_full = is_full
+        self._busy = busy
         self._load = load
-        # Shorter executions may hold the loop, whatever their priority and what they did before.
+        # What is shorter may hold the loop, whatever its priority and what it did before.
         least_ns = loop_limit_ns(Priority.LOW, inline_budget_ns)
         self._spread_from_ns = float(machine.spread_from_ns) if servers else math.inf
-        self._short_ns = min(RETURN * least_ns, self._spread_from_ns)
-        self._calm_ns = RETURN * self._far_ns
+        self.short_ns = min(RETURN * least_ns, self._spread_from_ns)
+        self.calm_ns = RETURN * self._far_ns
 
     def admission(
         self, priority: Priority, estimate: Estimate, budget_ns: float, client: int = 0
     ) -> Admission:
         """Where an execution runs; on this thread only if it takes `budget_ns` at most."""
-        best_ns, here, queued = estimate.best_ns, self.turns.here, self._queued
+        best_ns, here, queued = estimate.best_ns, self.turns.here, self.queued
         if (
-            best_ns < self._short_ns
-            and estimate.high_ns < self._calm_ns
+            best_ns < self.short_ns
+            and estimate.high_ns < self.calm_ns
             and best_ns <= budget_ns
             and here.spent_ns + best_ns <= here.budget_ns
             and not (queued[1] or queued[2] or here.waiting or self.closed or client)
@@ -226,47 +226,51 @@ class InlineLane:
             return RUN if has_room else NEXT_TURN
         return self._quickest(priority, estimate, here, has_room=has_room)
 
+    def is_alone(self, priority: Priority, best_ns: float, here: Turn) -> bool:
+        """Whether an execution that is worth a hop surely runs here now, as nothing is beside it.
+
+        It counts as its arrival.
+        """
+        limit_ns = RETURN * loop_limit_ns(priority, self._inline_budget_ns)
+        if here.spent_ns > 0 or here.company.is_usual or self._busy() or best_ns >= limit_ns:
+            return False
+        here.arrive(current_task(), others_run=False)
+        return True
+
     def run(
         self,
         call: Call,
         estimate: Estimate,
         deadline_ns: int,
         name: str,
-        client: int = 0,
+        here: Turn,
         given: Given = None,
     ) -> int:
-        """Run a call on the calling thread and return its duration in nanoseconds.
+        """Run a call on the calling thread, whose turn is `here`, and return its duration.
 
         Raises MissedDeadlinePersistent before, MissedDeadlineTransient after the run, and whatever
         the device raises as a typed error.
         """
         started_ns = now_ns()
         if deadline_ns != NEVER_NS and started_ns + estimate.floor_ns > deadline_ns:
-            estimate.refused()
-            text = (
-                f"the deadline is {(deadline_ns - started_ns) / 1e6:.3f} ms away and the execution "
-                f"needs at least {estimate.floor_ns / 1e6:.3f} ms"
-            )
-            raise because("admission", MissedDeadlinePersistent(text))
-        if client:
-            with self._lock:
-                self.running += 1
+            raise _refused(estimate, deadline_ns - started_ns)
         try:
-            if not (call.run(_UNSTOPPED) if given is None else call.run(_UNSTOPPED, given)):
-                raise GeneralFailure(f"{name} stopped without having been asked to")
-        except Exception as error:
+            finished = call.run(_UNSTOPPED) if given is None else call.run(_UNSTOPPED, given)
+        except BaseException as error:
             shielded(call.rewind)
+            if not isinstance(error, Exception):
+                raise
             failure = contained(error, name)
             raise failure from failure.__cause__
-        except BaseException:
+        if not finished:
             shielded(call.rewind)
-            raise
-        finally:
-            ended_ns = now_ns()
-            if client:
-                self._charge(client, ended_ns - started_ns)
+            raise GeneralFailure(f"{name} stopped without having been asked to")
+        ended_ns = now_ns()
         duration_ns = ended_ns - started_ns
-        self.turns.here.spend(duration_ns)
+        if here.spent_ns > 0:
+            here.spent_ns += duration_ns + CALL_NS
+        else:
+            here.spend(duration_ns)
         self.runs += 1
         self.ns += duration_ns
         estimate.observe(duration_ns)
@@ -277,6 +281,27 @@ class InlineLane:
                 f"the execution ended {(ended_ns - deadline_ns) / 1e6:.3f} ms after its deadline"
             )
         return duration_ns
+
+    def run_for(
+        self,
+        client: int,
+        call: Call,
+        estimate: Estimate,
+        deadline_ns: int,
+        name: str,
+        given: Given = None,
+    ) -> int:
+        """The same for a client, to whose share it is charged; 0 is the application itself."""
+        here = self.turns.here
+        if not client:
+            return self.run(call, estimate, deadline_ns, name, here, given)
+        with self._lock:
+            self.running += 1
+        began_ns = now_ns()
+        try:
+            return self.run(call, estimate, deadline_ns, name, here, given)
+        finally:
+            self._charge(client, now_ns() - began_ns)
 
     def warming_up(self) -> Callable[[], None]:
         """Brackets warm-up runs on this thread, which count only for the estimate.
@@ -335,6 +360,10 @@ class InlineLane:
             estimate.try_worker_again()
         return admission
 
+    def _is_full(self) -> bool:
+        """Whether all cores are taken by executions."""
+        return self._busy() + self.running > self._servers
+
     def _is_turn_of(self, client: int) -> bool:
         with self._lock:
             return not self._is_full() and not self._scheduler.is_over(client)
@@ -343,6 +372,19 @@ class InlineLane:
         with self._lock:
             self.running -= 1
             self._scheduler.spent(client, duration_ns + CALL_NS)
+
+
+def _refused(estimate: Estimate, left_ns: int) -> MissedDeadlinePersistent:
+    """The error of a call whose deadline cannot be met; the estimate hears of the refusal."""
+    needed_ns = estimate.floor_ns
+    estimate.refused()
+    return because(
+        "admission",
+        MissedDeadlinePersistent(
+            f"the deadline is {left_ns / 1e6:.3f} ms away and the execution needs at least "
+            f"{needed_ns / 1e6:.3f} ms"
+        ),
+    )
 
 
 _UNSTOPPED = StopFlag(falls_back=False)

@@ -89,7 +89,7 @@ class Workers:
             inline_budget_ns=inline_budget_ns,
             stall_budget_ns=stall_budget_ns,
             servers=cores - 1,
-            is_full=lambda: self._running.busy + inline.running >= cores,
+            busy=lambda: self._running.busy,
             load=self._load,
         )
         self.inline, self.turns = inline, inline.turns

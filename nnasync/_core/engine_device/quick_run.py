@@ -1,0 +1,99 @@
+"""One request on the thread of its loop, with all that an execution of it needs looked up once.
+
+Whether it may run here is mostly settled when this is made: a loop in the model, a limit of
+executions or a client of a service speak against it for good. What changes is asked each time, in a
+few comparisons, the first ones of `InlineLane.admission`; whatever they do not settle is left to
+the longer way (`run_now`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from nnasync._core.engine_device.binding import Binding
+from nnasync._core.engine_device.plan_users import Level
+from nnasync._core.plans.guarded import Health
+from nnasync._core.workers.inline import InlineLane
+from nnasync.errors import DeviceError
+from nnasync.hal import Array, Request
+
+
+class _Owner(Protocol):
+    """The prepared model."""
+
+    usual: Level
+    runs_here: bool
+
+
+class QuickRun:
+    """Runs one request here and now, again and again, or says that this is not the moment.
+
+    To be used on the thread that made it. It keeps the request.
+    """
+
+    __slots__ = (
+        "_binding",
+        "_health",
+        "_here",
+        "_idle",
+        "_lane",
+        "_name",
+        "_owner",
+        "_queued",
+        "_request",
+    )
+
+    def __init__(
+        self,
+        owner: _Owner,
+        request: Request,
+        binding: Binding,
+        lane: InlineLane,
+        health: Health | None,
+        name: str,
+    ) -> None:
+        self._owner = owner
+        self._request = request
+        self._binding = binding
+        self._idle = binding.idle
+        self._lane = lane
+        self._here = lane.turns.here
+        self._queued = lane.queued
+        self._health = health
+        self._name = name
+
+    def run(self, given: Sequence[Array] | None, deadline_ns: int) -> bool:
+        """Run: the outputs are written, or nothing has happened (False).
+
+        `given` are arrays to be read in place of the inputs. Raises what an execution raises.
+        """
+        owner, lane, here, health = self._owner, self._lane, self._here, self._health
+        estimate, queued, idle = owner.usual.estimate, self._queued, self._idle
+        best_ns = estimate.best_ns
+        if (
+            (best_ns >= lane.short_ns and not lane.is_alone(owner.usual.priority, best_ns, here))
+            or estimate.high_ns >= lane.calm_ns
+            or here.spent_ns + best_ns > here.budget_ns
+            or here.waiting
+            or queued[1]
+            or queued[2]
+            or not owner.runs_here
+            or (health is not None and health.suspects)
+            or lane.closed
+        ):
+            return False
+        # The worker that ran it last may be about to give the call back.
+        call = idle.pop() if idle else self._binding.take()
+        try:
+            if given is not None and not call.reads_given:
+                self._binding.write(given)
+                given = None
+            lane.run(call, estimate, deadline_ns, self._name, here, given)
+        except DeviceError:
+            if health is None or not health.suspects:
+                raise
+            return False  # A worker may repeat it on what stands by for the device.
+        finally:
+            idle.append(call)
+        return True

@@ -1,0 +1,122 @@
+"""Plain calls of one network on its own loop: one array that fits, run on this thread.
+
+Most calls are that, and for a small network what surrounds the arithmetic costs more than the
+arithmetic. Nothing suspends between the copy of the input and that of the output, so one slot does
+for all of them, and what belongs to it is looked up once. A call that is any different, or comes
+when it has to wait, is answered with None before anything has happened, and goes the longer way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from nnasync._core.clock import Deadline
+from nnasync._core.execution.ports import Port
+from nnasync._core.execution.slots import IdleSlots, Slot
+from nnasync._core.wakeup import Wakeup
+from nnasync.device import InlinePreparedModel, InlineRun
+from nnasync.scheduler import NEVER_NS
+
+
+def quick_calls(
+    prepared: InlinePreparedModel | None,
+    slots: IdleSlots[Any],
+    take: Callable[[], Slot],
+    wakeup: Wakeup,
+) -> QuickCalls | None:
+    """The plain calls of a network whose slots these are; None where it can have none.
+
+    `take` gives one of the slots, which is not given back.
+    """
+    if prepared is None or slots.port is None:
+        return None
+    return QuickCalls(prepared, slots.port, take, wakeup, reads_in_place=slots.reads_in_place)
+
+
+class QuickCalls:
+    """Made for the slots of one network or burst; to be used on its loop."""
+
+    __slots__ = (
+        "_dtype",
+        "_input",
+        "_is_vain",
+        "_output",
+        "_prepared",
+        "_reads_in_place",
+        "_run",
+        "_shape",
+        "_slot",
+        "_take",
+        "_wakeup",
+    )
+
+    def __init__(
+        self,
+        prepared: InlinePreparedModel,
+        port: Port,
+        take: Callable[[], Slot],
+        wakeup: Wakeup,
+        *,
+        reads_in_place: bool,
+    ) -> None:
+        """`port` is the only input; `take` gives a slot that is not given back."""
+        self._prepared = prepared
+        self._dtype, self._shape = port.dtype, port.shape
+        self._take = take
+        self._wakeup = wakeup
+        self._reads_in_place = reads_in_place
+        self._slot: Slot | None = None
+        self._run: InlineRun | None = None
+        self._input: Any = None
+        self._output: Any = None
+        self._is_vain = False
+
+    def call(self, arrays: Sequence[Any], deadline: Deadline | None) -> Any:
+        """The output, or a tuple of outputs; None where this is no plain call.
+
+        Raises what an execution raises.
+        """
+        run = self._run
+        if run is None and (run := self._ready()) is None:
+            return None
+        if len(arrays) != 1:
+            return None
+        array = arrays[0]
+        if (
+            array.__class__ is not np.ndarray
+            or array.dtype is not self._dtype
+            or array.shape != self._shape
+            or not self._wakeup.is_undisturbed()
+        ):
+            return None
+        deadline_ns = NEVER_NS
+        if deadline is not None:
+            if deadline.__class__ is not Deadline:
+                return None
+            deadline_ns = deadline.at_ns
+        given: Sequence[Any] | None = arrays
+        if not self._reads_in_place:
+            given = None
+            self._input[...] = array
+        try:
+            if not run.run(given, deadline_ns):
+                return None
+        except BaseException:
+            self._run = None  # As any slot whose execution failed, this one is not used again.
+            raise
+        output = self._output
+        return self._slot.read(None) if output is None else output.copy()  # type: ignore[union-attr]
+
+    def _ready(self) -> InlineRun | None:
+        """Take a slot and what runs it, as soon as executions run on this thread at all."""
+        if self._is_vain or not self._prepared.runs_here_now():
+            return None
+        slot = self._take()
+        self._run = self._prepared.quick_run(slot.request)
+        self._is_vain = self._run is None
+        self._slot, self._input = slot, slot.inputs[0]
+        self._output = slot.outputs[0] if len(slot.outputs) == 1 else None
+        return self._run
