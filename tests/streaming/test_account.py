@@ -127,3 +127,12 @@ def test_percentile_bounds() -> None:
     for percent in (-1.0, 100.5, math.nan):
         with pytest.raises(InvalidArgument, match="percentile"):
             histogram.percentile(percent)
+
+
+def test_what_was_lost_before_it_could_be_submitted_is_in_the_account() -> None:
+    ledger = Ledger()
+    ledger.submit().settle(Outcome.PASSED)
+    ledger.lost(Outcome.DROPPED, 3)
+    ledger.close()
+    ledger.lost(Outcome.FAILED, 1)
+    assert ledger.account == Account(submitted=5, passed=1, dropped=3, failed=1)

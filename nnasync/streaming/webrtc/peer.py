@@ -26,12 +26,16 @@ from nnasync.streaming.sources.source import LiveSource
 from nnasync.streaming.webrtc.aiortc_package import import_aiortc, outgoing_track
 from nnasync.streaming.webrtc.tracks import FramesOf, HopsOf, IncomingTrack
 
+_CLOSE_S = 5.0
+"""How long closing waits for aiortc."""
+
 
 class PeerLimits(Struct, frozen=True):
-    """What is taken from a peer, and how much may wait for it."""
+    """What is taken from a peer, and how much may wait for it; closed channels count, too."""
 
     offer_bytes: int = 65_536
     media_sections: int = 4
+    channels: int = 4
     message_bytes: int = 65_536
     messages_waiting: int = 64
     bytes_to_send: int = 1_048_576
@@ -88,7 +92,7 @@ class Peer:
         self._connection: Any = None
         self._tasks: anyio.abc.TaskGroup | None = None
         self._connected, self._closed = anyio.Event(), anyio.Event()
-        self._received = self._refused = self._sent = self._dropped = 0
+        self._channels = self._received = self._refused = self._sent = self._dropped = 0
 
     async def __aenter__(self) -> Self:
         if self._tasks is not None:
@@ -101,7 +105,9 @@ class Peer:
         connection.on("datachannel", self._begin_channel)
         connection.on("connectionstatechange", self._follow_state)
         try:
-            await self._negotiate(aiortc)
+            # Names of candidates are looked up in the network.
+            with anyio.fail_after(self._limits.connect_timeout_s):
+                await self._negotiate(aiortc)
         except BaseException as error:
             await self._close()
             await self._tasks.__aexit__(None, None, None)
@@ -222,6 +228,10 @@ class Peer:
         self._tasks.start_soon(self._tracks[track.kind].pump, track)
 
     def _begin_channel(self, channel: Any) -> None:
+        self._channels += 1
+        if self._channels > self._limits.channels:
+            channel.close()
+            return
         self._channel = channel
         channel.on("message", self._take_message)
 
@@ -276,7 +286,7 @@ class Peer:
 
     async def _close(self) -> None:
         self._lose(None)
-        with anyio.CancelScope(shield=True):
+        with anyio.move_on_after(_CLOSE_S, shield=True):
             await self._connection.close()
         if self._tasks is not None:
             self._tasks.cancel_scope.cancel()

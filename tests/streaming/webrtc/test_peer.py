@@ -139,6 +139,17 @@ async def test_messages_are_taken_up_to_their_limits() -> None:
             break
 
 
+async def test_a_peer_has_some_channels_and_no_more() -> None:
+    async with browser() as other:
+        channels = [other.channel, *(other.connection.createDataChannel(str(n)) for n in range(3))]
+        limits = webrtc.PeerLimits(channels=2)
+        async with webrtc.accept(await other.offer(), limits=limits) as peer:
+            await other.take(peer.answer)
+            await until(lambda: [c.readyState for c in channels].count("closed") == 2)
+            assert [c.readyState for c in channels].count("open") == 2
+            assert peer.send("still heard")
+
+
 async def test_pictures_are_shown_to_the_peer() -> None:
     async with browser() as other:
         other.connection.addTransceiver("video", direction="recvonly")

@@ -1,0 +1,77 @@
+"""Decoded frames as arrays, whatever their size and format."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nnasync.errors import InvalidArgument
+from nnasync.streaming.sources.pictures import Pictures, frame_of
+
+av: Any = pytest.importorskip("av", reason="the extra media is not installed")
+
+
+def colors(height: int, width: int) -> Any:
+    """A frame whose columns and rows can be told apart."""
+    picture = np.zeros((height, width, 3), np.uint8)
+    picture[..., 0] = np.linspace(0, 250, width, dtype=np.uint8)
+    picture[..., 1] = np.linspace(0, 250, height, dtype=np.uint8)[:, None]
+    return av.VideoFrame.from_ndarray(picture, format="rgb24")
+
+
+@pytest.mark.parametrize("source", ["rgb24", "yuv420p", "gray", "nv12", "yuyv422"])
+@pytest.mark.parametrize("pixels", ["gray", "rgb24"])
+@pytest.mark.parametrize("size", [None, (31, 17), (64, 64)])
+def test_it_is_what_the_scaler_of_pyav_makes(source: str, pixels: Any, size: Any) -> None:
+    frame = colors(48, 50).reformat(format=source)
+    found = Pictures(size, pixels).picture(frame)
+    height, width = size or (48, 50)
+    expected = frame.to_ndarray(format=pixels, height=height, width=width)
+    assert found.dtype == np.uint8
+    assert np.array_equal(found, expected)
+
+
+def test_size_and_format_may_change_from_frame_to_frame() -> None:
+    pictures = Pictures(None, "rgb24")
+    first = pictures.picture(colors(48, 64).reformat(format="yuv420p"))
+    second = pictures.picture(colors(20, 30))
+    assert (first.shape, second.shape) == ((48, 64, 3), (20, 30, 3))
+    third = pictures.picture(colors(48, 64).reformat(format="yuv420p"))
+    assert np.array_equal(first, third)
+
+
+def test_nobody_else_has_the_memory() -> None:
+    frame = colors(48, 64)
+    picture = Pictures(None, "rgb24").picture(frame)
+    before = frame.to_ndarray()
+    picture[:] = 0
+    assert np.array_equal(frame.to_ndarray(), before)
+
+
+def test_decoded_frames_are_left_alone() -> None:
+    frame = colors(48, 64)
+    assert Pictures(None, "decoded").picture(frame) is frame
+
+
+def test_a_picture_is_a_frame_and_back() -> None:
+    picture = np.arange(48 * 50 * 3, dtype=np.uint8).reshape(48, 50, 3)
+    assert np.array_equal(frame_of(picture[::-1]).to_ndarray(), picture[::-1])
+    assert np.array_equal(frame_of(picture[..., 0]).to_ndarray(), picture[..., 0])
+
+
+@pytest.mark.parametrize(
+    "wrong", ["text", np.zeros((4, 4)), np.zeros((4, 4, 2), np.uint8), np.zeros(4, np.uint8)]
+)
+def test_what_is_no_picture(wrong: Any) -> None:
+    with pytest.raises(InvalidArgument, match="a picture is a uint8 array"):
+        frame_of(wrong)
+
+
+@pytest.mark.parametrize(
+    ("size", "pixels"), [((0, 4), "gray"), ((4, 4), "decoded"), (None, "bgr"), ((1, 2, 3), "gray")]
+)
+def test_options_that_are_none(size: Any, pixels: Any) -> None:
+    with pytest.raises(InvalidArgument, match=r"size is|pixels is"):
+        Pictures(size, pixels)
