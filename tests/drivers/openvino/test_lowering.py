@@ -148,6 +148,7 @@ def test_resize(type: OperandType) -> None:
         for kind in (OperationType.RESIZE_BILINEAR, OperationType.RESIZE_NEAREST_NEIGHBOR):
             for corners, centers in ((False, False), (True, False), (False, True)):
                 made.append(m.operation(kind, x, 9, 7, False, corners, centers))
+            made.append(m.operation(kind, x, 5, 7, False, False, False))
         return made
 
     check(model_of(build))
