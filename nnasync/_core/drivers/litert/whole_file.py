@@ -6,6 +6,7 @@ written before each run and read after it, so that nothing stays in the interpre
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -93,6 +94,10 @@ class WholeFile:
         results = [main.operands[index].type for index in main.output_indexes]
         if len(inputs) != len(self._sources) or len(outputs) != len(self._targets):
             raise GeneralFailure("the file has other inputs and outputs than the model")
+        finds_shapes = any(_is_dynamic(runner, each["index"]) for each in outputs)
+        found = _in_order(_shapes(outputs), self._targets)
+        if not finds_shapes:
+            self._check_shapes(found)
         return LiteRTProgram(
             content=self._content,
             feeds=tuple(
@@ -104,11 +109,23 @@ class WholeFile:
                 for each, target in zip(outputs, self._targets, strict=True)
             ),
             input_shapes=shapes,
-            output_shapes=_in_order(_shapes(outputs), self._targets),
+            output_shapes=found,
             delegated=self._delegated,
-            finds_shapes=any(_is_dynamic(runner, each["index"]) for each in outputs),
+            finds_shapes=finds_shapes,
             resizes=resizes,
         )
+
+    def _check_shapes(self, found: Sequence[Shape]) -> None:
+        """Raise GeneralFailure where results have other shapes than the model states."""
+        for position, (index, shape) in enumerate(
+            zip(self._model.main.output_indexes, found, strict=True)
+        ):
+            stated = _dimensions(self._model, index)
+            if 0 not in stated and math.prod(stated) != math.prod(shape):
+                raise GeneralFailure(
+                    f"LiteRT gives output {position} the shape {list(shape)}, the model states"
+                    f" {list(stated)}"
+                )
 
     def _interpreter(
         self, shapes: Shapes | None, threads: int

@@ -15,6 +15,7 @@ from nnasync._core.formats.litert_limits import LiteRTUnsupported, check_operato
 from nnasync._core.formats.whole import State, WholePort, own_type, whole
 from nnasync._core.importers.tflite.checking import check
 from nnasync._core.importers.tflite.interface import Interface, TflitePort
+from nnasync._core.importers.tflite.settled import is_settled
 from nnasync._core.importers.tflite.tflite_file import (
     File,
     Graph,
@@ -115,9 +116,10 @@ def wrap(
 ) -> Model:
     """The model that runs a file whole; `reason` becomes a part of the name of the file's operand.
 
-    `as_translated`: inputs and outputs of wider types are int32 and float32, as where the file is
-    translated. Raises ModelError that lists the operators which LiteRT does not run, or names
-    inputs, outputs or states that no operand can hold.
+    `as_translated`: inputs and outputs of wider types are int32 and float32, and outputs have
+    settled shapes where all inputs have, as where the file is translated. Raises ModelError that
+    lists the operators which LiteRT does not run, or names inputs, outputs or states that no
+    operand can hold.
     """
     content: bytes | Pool = pool
     data = pool.view
@@ -130,6 +132,8 @@ def wrap(
     graph = file.graphs[interface.graph]
     if interface.graph:
         content = _with_main(file, pool, interface.graph)
+    is_closed = as_translated and all(0 not in port.shape for port in interface.inputs)
+    is_closed = is_closed and is_settled(graph)
     variables = () if carried is None else carried.variables
     before, after = _variable_ports(graph, variables)
     model = whole(
@@ -146,7 +150,12 @@ def wrap(
         ],
         outputs=[
             *(
-                _port(port, graph, port.shape, as_translated=as_translated)
+                _port(
+                    port,
+                    graph,
+                    graph.tensors[port.tensor].shape if is_closed else port.shape,
+                    as_translated=as_translated,
+                )
                 for port in interface.outputs
             ),
             *after,
