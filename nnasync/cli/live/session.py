@@ -36,6 +36,7 @@ from nnasync.cli.live.sources import Sources
 from nnasync.streaming import Graph, Item, ItemSource, JpegWriter, Policy
 
 _LATENCIES = 512
+_RATE_TICKS = 20
 _LOSSES = ("missed", "dropped", "failed", "cancelled", "pending")
 
 
@@ -54,7 +55,7 @@ class Chain:
         self.link = link
         self.stages: Sequence[str] = ()
         self._latencies: deque[tuple[float, float, int]] = deque(maxlen=_LATENCIES)
-        self._counted = (now_ns(), 0)
+        self._counted: deque[tuple[int, int]] = deque([(now_ns(), 0)], maxlen=_RATE_TICKS)
 
     def answered(self, item: Item, answered_ns: int) -> float:
         """Note when an item had its answer; returns the time since its capture in milliseconds."""
@@ -67,9 +68,9 @@ class Chain:
         """Where the stream is; the latencies are those since the last time."""
         accounts = [graph.account().stages[name] for name in self.stages]
         losses = {name: sum(getattr(each, name) for each in accounts) for name in _LOSSES}
-        submitted, (before_ns, before) = accounts[0].submitted, self._counted
-        self._counted = (now_ns(), submitted)
-        elapsed_s = max(self._counted[0] - before_ns, 1) / 1e9
+        submitted, (before_ns, before) = accounts[0].submitted, self._counted[0]
+        self._counted.append((now_ns(), submitted))
+        elapsed_s = max(now_ns() - before_ns, 1) / 1e9
         latencies = tuple(self._latencies)
         self._latencies.clear()
         return TickStream(

@@ -83,7 +83,7 @@ export class Controls {
     if (!driver) return;
     const isAlive = tick.driver_pid !== 0;
     const deaths = tick.driver_deaths ? `, killed ${times(tick.driver_deaths)}` : "";
-    setText("driver-state", (isAlive ? `${driver}, process ${tick.driver_pid}` : "starting") + deaths);
+    setText("driver-state", (isAlive ? `process ${tick.driver_pid}` : "starting") + deaths);
     document.getElementById("kill").disabled = !isAlive;
     this.#watchDriver(tick);
   }

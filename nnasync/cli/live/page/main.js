@@ -4,7 +4,7 @@ import { Camera } from "./camera.js";
 import * as clock from "./clock.js";
 import { Controls } from "./controls.js";
 import { CoreTimeline } from "./plots.js";
-import { Scene } from "./scene.js";
+import { read, Scene } from "./scene.js";
 import { Socket } from "./socket.js";
 import { StreamCard } from "./streams.js";
 
@@ -50,7 +50,7 @@ socket.addEventListener("ended", ({ detail }) => {
 
 socket.addEventListener("seen", ({ detail }) => {
   scene.show(detail);
-  get("sees").textContent = detail.boxes.map((box) => box.label).join(" ") || "–";
+  get("sees").textContent = read(detail.boxes) || "–";
   get("sees-latency").textContent = `${detail.latency_ms.toFixed(1)} ms`;
 });
 

@@ -152,7 +152,7 @@ export class CoreTimeline {
 
   #drawAxis(context, left, width, y) {
     context.fillStyle = style("--soft");
-    const steps = 4;
+    const steps = width < 500 ? 2 : 4;
     for (let step = 0; step <= steps; step++) {
       const seconds = (CORES_SPAN_MS / 1000) * (1 - step / steps);
       const text = step === steps ? "now" : `−${seconds.toFixed(1)} s`;

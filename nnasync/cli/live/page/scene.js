@@ -4,6 +4,19 @@ import { fitted, style } from "./canvas.js";
 
 const KEPT_MS = 600; // Boxes of a stream that has stopped fade away.
 
+// What boxes say, as one reads: line by line, from left to right.
+export function read(boxes) {
+  const lines = [];
+  for (const box of boxes.toSorted((one, other) => one.top - other.top)) {
+    const middle = (box.top + box.bottom) / 2;
+    const line = lines.find(([first]) => first.top < middle && middle < first.bottom);
+    if (line) line.push(box);
+    else lines.push([box]);
+  }
+  const words = lines.map((line) => line.sort((one, other) => one.left - other.left));
+  return words.map((line) => line.map((box) => box.label).join("")).join(" ");
+}
+
 export class Scene {
   #canvas;
   #video;
@@ -71,8 +84,9 @@ export class Scene {
     context.beginPath();
     context.roundRect(x, y, width, height, 8);
     context.stroke();
-    const text = `${box.label}  ${Math.round(box.score * 100)} %`;
     context.font = "600 15px system-ui, sans-serif";
+    let text = `${box.label}  ${Math.round(box.score * 100)} %`;
+    if (context.measureText(text).width + 16 > width) text = box.label;
     const wide = context.measureText(text).width + 16;
     const top = y >= 28 ? y - 24 : y;
     context.fillStyle = color;
