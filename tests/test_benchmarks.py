@@ -64,6 +64,7 @@ def figures(path: Path) -> dict[str, Any]:
         "deadlines",
         "graphs",
         "instructions",
+        "live",
         "loop_lag",
         "operations",
         "start_up",
@@ -102,6 +103,13 @@ def test_a_child_of_instructions_counts_calls_of_functions(shared: Path, contest
     which = ("--child", contestant, "--calls", "8", "--profiled")
     counted = run("instructions.py", *which, models=shared / "models")
     assert int(counted) >= 8
+
+
+def test_live(tmp_path: Path) -> None:
+    arguments = ("--rounds", "1", "--seconds", "1", "--json", str(tmp_path / "figures"))
+    assert "2 clients of the LOW load" in run("live.py", *arguments)
+    for (figure,) in figures(tmp_path / "figures").values():
+        assert 0 < figure["p50 ms"] <= figure["p95 ms"] <= figure["worst ms"]
 
 
 def test_loop_lag(tmp_path: Path) -> None:

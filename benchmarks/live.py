@@ -1,0 +1,207 @@
+"""The live page: how long from a browser's camera to the result in the browser?
+
+A peer in this process stands for the browser: it sends pictures by WebRTC, 30 a second, to
+`nnasync live` in another process, and reads results from the page's socket. A digit is shown and
+taken away twice a second; measured is the time from the first picture without it, as it leaves the
+camera, until the first result without it. So encoding, the network of the machine, jitter buffer,
+decoding, the detector and the way back are all in it. Contestants: no load, and clients of the
+LOW load beside it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import re
+import sys
+import time
+from collections.abc import AsyncIterator
+from fractions import Fraction
+from typing import Any
+
+import aiortc
+import av
+import msgspec
+import numpy as np
+import websockets
+from aiortc.mediastreams import MediaStreamError
+
+from benchmarks._report import arguments, percentile, publish, table
+from nnasync.cli import demo_data
+from nnasync.cli.live.sources import on_a_wall
+
+RATE_HZ = 30
+SHOWN = 8
+"""Pictures with the digit, and then without it."""
+DEADLINE_MS = 500
+SHOWS_A_DIGIT = 40
+"""The number of a frame of the clip."""
+
+
+class Camera(aiortc.MediaStreamTrack):  # type: ignore[misc]  # aiortc has no types.
+    """A digit that comes and goes; `gone` has the times of pictures that were the first without."""
+
+    kind = "video"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gone: list[float] = []
+        self._digit, self._wall = _pictures()
+        self._count = 0
+        self._begun = time.perf_counter()
+
+    async def recv(self) -> Any:
+        """The next picture, at its time."""
+        if self.readyState != "live":
+            raise MediaStreamError
+        number, self._count = self._count, self._count + 1
+        await asyncio.sleep(max(0.0, self._begun + number / RATE_HZ - time.perf_counter()))
+        is_shown = number // SHOWN % 2 == 0
+        frame = av.VideoFrame.from_ndarray(self._digit if is_shown else self._wall, format="gray")
+        frame = frame.reformat(format="yuv420p")
+        frame.pts, frame.time_base = number * 90_000 // RATE_HZ, Fraction(1, 90_000)
+        if number % (2 * SHOWN) == SHOWN:
+            self.gone.append(time.perf_counter())
+        return frame
+
+
+def _pictures() -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """A digit on a wall, and the wall: uint8 [240, 320]."""
+    with av.open(str(demo_data.path("digits.mp4"))) as clip:
+        frame = next(itertools.islice(clip.decode(video=0), SHOWS_A_DIGIT, None))
+    wall = on_a_wall(frame.to_ndarray(format="gray"))
+    large = wall.repeat(2, axis=0).repeat(2, axis=1)[8:-8]
+    digit = np.pad(large, ((0, 0), (32, 32)), mode="edge")
+    return digit, np.full_like(digit, digit[0, 0])
+
+
+@contextlib.asynccontextmanager
+async def server() -> AsyncIterator[str]:
+    """`nnasync live` in a process of its own; its address."""
+    command = ("-m", "nnasync", "live", "--port", "0")
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, *command, stdout=asyncio.subprocess.PIPE
+    )
+    try:
+        async for line in process.stdout or asyncio.StreamReader():
+            if found := re.search(r"http://\S+?(?=/)", line.decode()):
+                yield found[0]
+                return
+        raise RuntimeError("nnasync live ended before it served")
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+        await process.wait()
+
+
+class Page:
+    """The page's side: its socket, its peer connection, and when what was seen."""
+
+    def __init__(self, socket: Any) -> None:
+        self._socket = socket
+        self._connection = aiortc.RTCPeerConnection(aiortc.RTCConfiguration(iceServers=[]))
+        self.camera = Camera()
+        self.seen: list[tuple[float, bool]] = []
+        self.saw_a_digit = asyncio.Event()
+        self.account: dict[str, Any] = {}
+
+    async def begin(self, clients: int) -> None:
+        """Offer the camera, and have a load."""
+        self._connection.addTrack(self.camera)
+        await self._connection.setLocalDescription(await self._connection.createOffer())
+        await self._say(type="stream", stream="video", priority="MEDIUM", deadline_ms=DEADLINE_MS)
+        await self._say(type="load", clients=clients)
+        await self._say(type="offer", sdp=self._connection.localDescription.sdp)
+
+    async def read(self) -> None:
+        """Take messages, until cancelled."""
+        async for text in self._socket:
+            message = msgspec.json.decode(text)
+            if message["type"] == "seen":
+                self.seen.append((time.perf_counter(), bool(message["boxes"])))
+                if message["boxes"]:
+                    self.saw_a_digit.set()
+            elif message["type"] == "answer":
+                answer = aiortc.RTCSessionDescription(message["sdp"], "answer")
+                await self._connection.setRemoteDescription(answer)
+            elif message["type"] == "tick" and message["streams"]:
+                self.account = message["streams"]["video"]
+            elif message["type"] == "ended" and message["reason"]:
+                raise RuntimeError(message["reason"])
+
+    async def end(self) -> None:
+        """Close the connection."""
+        self.camera.stop()
+        await self._connection.close()
+
+    async def _say(self, **command: Any) -> None:
+        await self._socket.send(msgspec.json.encode(command).decode())
+
+
+def round_trips(camera: Camera, seen: list[tuple[float, bool]]) -> list[float]:
+    """Milliseconds from a digit's going to the first result without it, while it was gone."""
+    found, away_s = [], SHOWN / RATE_HZ
+    begun = next((at for at, has_digit in seen if has_digit), float("inf"))
+    for gone in camera.gone:
+        first = next((at for at, has_digit in seen if at > gone and not has_digit), None)
+        if gone > begun and first is not None and first - gone < away_s + 1:
+            found.append((first - gone) * 1e3)
+    return found
+
+
+async def measured(url: str, clients: int, seconds: float) -> dict[str, float]:
+    """One contestant: a session of that length, after the first digit was seen."""
+    address = url.replace("http", "ws") + "/socket"
+    async with websockets.connect(address, origin=websockets.Origin(url)) as socket:
+        page = Page(socket)
+        reading = asyncio.create_task(page.read())
+        await page.begin(clients)
+        async with asyncio.timeout(60):
+            await page.saw_a_digit.wait()
+        begun = time.perf_counter()
+        await asyncio.wait([reading], timeout=seconds)
+        if reading.done():
+            reading.result()
+        elapsed_s = time.perf_counter() - begun
+        reading.cancel()
+        await page.end()
+    trips = round_trips(page.camera, page.seen)
+    results = sum(at >= begun for at, _ in page.seen)
+    account = page.account
+    return {
+        "round trips": len(trips),
+        "p50 ms": percentile(trips, 0.5),
+        "p95 ms": percentile(trips, 0.95),
+        "worst ms": max(trips),
+        "results a second": results / elapsed_s,
+        "came": account["submitted"],
+        "missed": account["missed"] + account["dropped"] + account["failed"],
+    }
+
+
+async def measure(options: Any) -> None:
+    found: dict[str, list[dict[str, float]]] = {}
+    async with server() as url:
+        for turn in range(options.rounds):
+            for clients in ((0, options.clients), (options.clients, 0))[turn % 2]:
+                name = f"{clients} clients of the LOW load" if clients else "no load"
+                found.setdefault(name, []).append(await measured(url, clients, options.seconds))
+    names = list(next(iter(found.values()))[0])
+    rows = [
+        [name, *(f"{percentile([each[key] for each in rounds], 0.5):.1f}" for key in names)]
+        for name, rounds in found.items()
+    ]
+    publish("From the camera to the page", table(["beside", *names], rows), found, options.json)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = arguments(__doc__, rounds=3)
+    parser.add_argument("--seconds", type=float, default=15.0, help="of a session (%(default)s)")
+    parser.add_argument("--clients", type=int, default=2, help="of the load (%(default)s)")
+    asyncio.run(measure(parser.parse_args()))
+
+
+if __name__ == "__main__":
+    main()
