@@ -39,7 +39,7 @@ SHOWS_A_DIGIT = 40
 """The number of a frame of the clip."""
 
 
-class Camera(aiortc.MediaStreamTrack):  # type: ignore[misc]  # aiortc has no types.
+class Camera(aiortc.MediaStreamTrack):
     """A digit that comes and goes; `gone` has the times of pictures that were the first without."""
 
     kind = "video"
