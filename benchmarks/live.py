@@ -1,4 +1,4 @@
-"""The live page: how long from a browser's camera to the result in the browser?
+"""The live page: how long it takes from a browser's camera to the result in the browser.
 
 A peer in this process stands for the browser: it sends pictures by WebRTC, 30 a second, to
 `nnasync live` in another process, and reads results from the page's socket. A digit is shown and
