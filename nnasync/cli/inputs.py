@@ -23,6 +23,7 @@ from nnasync.cli.daemon_thread import in_daemon_thread
 from nnasync.errors import InvalidArgument, NNError
 from nnasync.hal import Array
 from nnasync.streaming import audio_file, video_file
+from nnasync.vision import PictureInput, prepare
 
 _PICTURES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".webp", ".gif", ".tif", ".tiff"})
 _SOUNDS = frozenset({".wav", ".flac", ".ogg", ".mp3"})
@@ -118,39 +119,23 @@ def _fitting(array: Array, path: Path, port: Port) -> Array:
 
 
 async def _picture(path: Path, port: Port, span: tuple[float, float]) -> Array:
-    height, width, channels, first = _layout(port)
-    pixels: Literal["gray", "rgb24"] = "gray" if channels == 1 else "rgb24"
+    target = PictureInput.of(port)
+    pixels: Literal["gray", "rgb24"] = "gray" if target.channels == 1 else "rgb24"
+    size = (target.height, target.width)
     try:
-        async with video_file(path, size=(height, width), pixels=pixels, pace="fast") as frames:
-            frame: Array = (await anext(frames)).data.reshape(1, height, width, channels)
+        async with video_file(path, size=size, pixels=pixels, pace="fast") as frames:
+            frame: Array = (await anext(frames)).data
     except (InvalidArgument, StopAsyncIteration) as error:
         reason = str(error).rpartition(": ")[2] or "there is none in it"
         raise InvalidArgument(
             f"input {port.name}: cannot read a picture from {path}: {reason}"
         ) from error
-    if first:
-        frame = np.ascontiguousarray(frame.transpose(0, 3, 1, 2))
-    if port.dtype == np.uint8:
-        return frame
-    if port.dtype == np.int8:
-        return (frame ^ 0x80).view(np.int8)
+    values = prepare(frame, port).input
+    if port.dtype.kind != "f":
+        return values
     low, high = span
-    scaled: Array = (frame * ((high - low) / 255.0) + low).astype(port.dtype)
+    scaled: Array = (values * (high - low) + low).astype(port.dtype)
     return scaled
-
-
-def _layout(port: Port) -> tuple[int, int, int, bool]:
-    """Height, width and channels of an input for pictures, and whether the channels come first."""
-    shape = port.shape
-    if len(shape) == 4 and shape[0] == 1:
-        if shape[3] in (1, 3):
-            return shape[1], shape[2], shape[3], False
-        if shape[1] in (1, 3):
-            return shape[2], shape[3], shape[1], True
-    raise InvalidArgument(
-        f"input {port.name}: a picture needs an input [1, height, width, 1 or 3] or "
-        f"[1, 1 or 3, height, width], the network takes {list(shape)}"
-    )
 
 
 async def _sound(

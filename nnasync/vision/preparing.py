@@ -1,9 +1,9 @@
 """Pictures as the input of a network: shape, layout, type and quantization are the network's own.
 
 What a network says of its input settles everything but two things: how a picture of other
-proportions fits (see `Fit`), and for floats which numbers stand for black and white. A quantized
-input of 8 bits has bytes for that: its lowest value is black, its highest white. An input of floats
-has 0 to 1 unless a `Normalization` says otherwise.
+proportions fits (see `Fit`), and for floats which numbers stand for black and white. An input of 8
+bits has bytes for that: its lowest value is black, its highest white. An input of floats has 0 to 1
+unless a `Normalization` says otherwise.
 
 All 256 values of a byte are translated once for each network (`_table`); a picture is then resized
 and looked up, which normalizes, quantizes and changes the type in one pass.
@@ -163,7 +163,7 @@ def _fill(array: Array, pixels: Array, target: PictureInput, window: Window, tab
 @functools.lru_cache(maxsize=64)
 def _table(port: Port, normalization: Normalization | None) -> Array:
     """What each byte becomes, [256, 1] of the port's type; or [256, channels] where they differ."""
-    if normalization is None and port.scale and port.dtype in _BYTES:
+    if normalization is None and port.dtype in _BYTES:
         low = np.iinfo(port.dtype).min
         return (np.arange(256) + low).astype(port.dtype)[:, None]
     chosen = normalization or ZERO_TO_ONE

@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from nnasync import audio
 from training.speech import RATE
 
 __all__ = ["BANDS", "FLOOR", "HOP", "WINDOW", "log_mel", "mel_matrix", "spectrum_matrix"]
@@ -31,14 +32,15 @@ def _bins() -> NDArray[np.float64]:
 def spectrum_matrix() -> Floats:
     """Float32 [2 * 199, 400]: cosines, then sines, each under a Hann window."""
     phase = 2 * np.pi * np.outer(np.arange(1, WINDOW // 2), np.arange(WINDOW)) / WINDOW
-    hann = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(WINDOW) / WINDOW)
-    return (np.concatenate([np.cos(phase), np.sin(phase)]) * hann).astype(np.float32)
+    waves = np.concatenate([np.cos(phase), np.sin(phase)])
+    return (waves * audio.hann(WINDOW)).astype(np.float32)
 
 
 def mel_matrix() -> Floats:
     """Float32 [40, 2 * 199]: triangles evenly spaced in mel, of unit area, for both halves."""
-    edges_mel = np.linspace(_mel(_LOW_HZ), _mel(_HIGH_HZ), BANDS + 2)
-    low, center, high = (_hertz(edges_mel[i : i + BANDS, None]) for i in range(3))
+    limits = audio.hertz_to_mel(np.array([_LOW_HZ, _HIGH_HZ]), "htk")
+    edges = audio.mel_to_hertz(np.linspace(limits[0], limits[1], BANDS + 2), "htk")
+    low, center, high = (edges[i : i + BANDS, None] for i in range(3))
     center = np.maximum(center, low + RATE / WINDOW / 2)
     high = np.maximum(high, low + RATE / WINDOW * 1.5)
     bins = _bins()
@@ -47,14 +49,6 @@ def mel_matrix() -> Floats:
     )
     triangles /= np.maximum(triangles.sum(axis=1, keepdims=True), 0.1)
     return np.concatenate([triangles, triangles], axis=1).astype(np.float32)
-
-
-def _mel(hertz: float) -> float:
-    return float(2595 * np.log10(1 + hertz / 700))
-
-
-def _hertz(mel: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.asarray(700 * (10 ** (mel / 2595) - 1))
 
 
 def log_mel(samples: NDArray[np.int16]) -> Floats:

@@ -29,8 +29,11 @@ def test_floats_are_zero_to_one_in_both_layouts(photo: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize(("dtype", "low"), [("uint8", 0), ("int8", -128)])
-def test_a_quantized_input_has_the_bytes(photo: np.ndarray, dtype: str, low: int) -> None:
-    found = prepare(photo, port((1, 12, 20, 3), dtype, 0.0078125, low + 128)).input
+@pytest.mark.parametrize("scale", [0.0, 0.0078125])
+def test_an_input_of_8_bits_has_the_bytes(
+    photo: np.ndarray, dtype: str, low: int, scale: float
+) -> None:
+    found = prepare(photo, port((1, 12, 20, 3), dtype, scale, low + 128)).input
     assert found.dtype == dtype
     assert np.array_equal(found[0].astype(int), photo.astype(int) + low)
 
