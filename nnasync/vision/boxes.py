@@ -110,6 +110,10 @@ class Boxes(Struct, frozen=True, eq=False):
         """Those whose score is at least `threshold`."""
         return self.chosen(self.scores >= threshold)
 
+    def finite(self) -> Boxes:
+        """Those whose corners and score are finite numbers; a network may give others."""
+        return self.chosen(np.isfinite(self.corners).all(axis=1) & np.isfinite(self.scores))
+
     def sorted(self) -> Boxes:
         """The same, the highest score first; equal scores stay in their order."""
         return self.chosen(np.argsort(-self.scores, kind="stable"))

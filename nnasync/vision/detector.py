@@ -134,7 +134,9 @@ class Detector:
         real = _several(self._net.dequantize(result))
         size = (self._input.height, self._input.width)
         found = self._head.decode([real[n] for n in self._order], size, self._threshold)
-        best = suppressed(found, overlap=self._overlap, per_class=self._per_class, most=self._most)
+        best = suppressed(
+            found.finite(), overlap=self._overlap, per_class=self._per_class, most=self._most
+        )
         return placement.to_picture(msgspec.structs.replace(best, names=self._names))
 
 

@@ -149,7 +149,7 @@ def draw(
     small = min(canvas.width, canvas.height)
     thick = thickness or max(round(small / 240), 1)
     height = max(round(small / 26), 9)
-    for box in boxes:
+    for box in boxes.finite():
         color = colors[(box.label if box.identity is None else box.identity) % len(colors)]
         left, top, right, bottom = (
             round(side) for side in (box.left, box.top, box.right, box.bottom)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,9 @@ import pytest
 
 import nnasync as nn
 from nnasync.errors import InvalidArgument, MissedDeadline
-from nnasync.streaming import Graph, synthetic
-from nnasync.vision import Detector, DistanceHead
+from nnasync.hal import Array
+from nnasync.streaming import Graph, Policy, synthetic
+from nnasync.vision import Boxes, Detector, DistanceHead
 from tests import rigs
 
 pytestmark = pytest.mark.anyio
@@ -54,13 +56,33 @@ async def test_boxes_are_in_the_pixels_of_the_picture(size: tuple[int, int]) -> 
     assert box.score > 0.9
 
 
+class Wild:
+    """A head that gives what a broken network may give."""
+
+    outputs = 2
+
+    def decode(self, outputs: Sequence[Array], size: tuple[int, int], threshold: float) -> Boxes:
+        corners = np.array([[0, 0, 8, 8]] * 4, np.float32)
+        corners[0, 1], corners[1, 2] = np.nan, np.inf
+        return Boxes.of(corners, [0.9, 0.8, np.nan, 0.7])
+
+
+@pytest.mark.one_loop("what it decodes has no part in the loop")
+async def test_boxes_that_are_no_numbers_are_left_out() -> None:
+    async with rigs.runtime() as runtime:
+        net = await runtime.compile(brightness())
+        found = await Detector(net, Wild())(picture(32, 32))
+    assert found.corners.tolist() == [[0, 0, 8, 8]]
+
+
 async def test_it_is_a_stage_of_a_graph() -> None:
     async with rigs.runtime() as runtime:
         net = await runtime.compile(brightness())
         detect = Detector(net, HEAD, outputs=("distances", "scores"))
         found: list[Any] = []
         graph = Graph()
-        items = graph.source(synthetic(lambda n: picture(32, 32), rate_hz=1000, count=3))
+        source = synthetic(lambda n: picture(32, 32), rate_hz=1000, count=3, pace="fast")
+        items = graph.source(source, policy=Policy.BLOCK)
         items.map(detect).sink(lambda item: found.append(len(item.data)))
         await graph.run()
     assert found == [1] * 3

@@ -32,7 +32,8 @@ def test_what_is_outside_of_the_picture_is_left_out(
 ) -> None:
     around = np.zeros((shape[0] + 20, shape[1] + 20, *shape[2:]), np.uint8)
     picture = around[10:-10, 10:-10]
-    draw(picture, Boxes.of([[left, top, right, bottom]], names=("word",)))
+    nowhere = [np.nan, 0, np.inf, 5]
+    draw(picture, Boxes.of([[left, top, right, bottom], nowhere], names=("word",)))
     picture[...] = 0
     assert not around.any()
 

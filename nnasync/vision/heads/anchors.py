@@ -8,14 +8,14 @@ factors" are the reciprocals of the variances.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Array, Struct
 from nnasync.vision.boxes import Boxes
-from nnasync.vision.heads.head import Scores, around, best_classes, check_count, rows_of
+from nnasync.vision.heads.head import Scores, around, best_classes, boxes_and_scores
 
 
 class AnchorHead(Struct, frozen=True, eq=False):
@@ -32,16 +32,11 @@ class AnchorHead(Struct, frozen=True, eq=False):
     scores: Scores = "probabilities"
     background: int | None = 0
 
-    @property
-    def outputs(self) -> int:
-        """Two: moves and scores."""
-        return 2
+    outputs: ClassVar[int] = 2
 
     def decode(self, outputs: Sequence[Array], size: tuple[int, int], threshold: float) -> Boxes:
         """Boxes in the input; see `Head`."""
-        moves = rows_of(outputs[0], 4, "moves of anchors")
-        scores = rows_of(outputs[1], None, "scores")
-        check_count(moves, scores)
+        moves, scores = boxes_and_scores(outputs, "moves of anchors")
         if self.anchors.shape != moves.shape:
             raise InvalidArgument(
                 f"anchors have shape {list(self.anchors.shape)}, the network moves {len(moves)}"
@@ -51,7 +46,9 @@ class AnchorHead(Struct, frozen=True, eq=False):
         moved = moved * np.array(self.variances, np.float32)
         anchors = self.anchors[chosen]
         centers = anchors[:, :2] + moved[:, :2] * anchors[:, 2:]
-        corners = around(centers, anchors[:, 2:] * np.exp(moved[:, 2:]))
+        with np.errstate(over="ignore"):
+            sides = anchors[:, 2:] * np.exp(moved[:, 2:])
+        corners = around(centers, sides)
         return Boxes.of(corners * np.tile(size[::-1], 2), best, labels)
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 import numpy as np
 
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Array, Struct
 from nnasync.vision.boxes import Boxes
-from nnasync.vision.heads.head import Scores, best_classes, check_count, rows_of
+from nnasync.vision.heads.head import Scores, best_classes, boxes_and_scores, rows_of
 
 Order: TypeAlias = Literal["xyxy", "yxyx"]
 
@@ -27,16 +27,11 @@ class CornerHead(Struct, frozen=True):
     scores: Scores = "probabilities"
     background: int | None = None
 
-    @property
-    def outputs(self) -> int:
-        """Two: corners and scores."""
-        return 2
+    outputs: ClassVar[int] = 2
 
     def decode(self, outputs: Sequence[Array], size: tuple[int, int], threshold: float) -> Boxes:
         """Boxes in the input; see `Head`."""
-        corners = rows_of(outputs[0], 4, "corners of boxes")
-        scores = rows_of(outputs[1], None, "scores")
-        check_count(corners, scores)
+        corners, scores = boxes_and_scores(outputs, "corners of boxes")
         chosen, labels, best = best_classes(scores, threshold, self.scores, self.background)
         return Boxes.of(_pixels(corners[chosen], self.order, size, self.relative), best, labels)
 
@@ -50,10 +45,7 @@ class PostprocessHead(Struct, frozen=True):
     order: Order = "yxyx"
     relative: bool = True
 
-    @property
-    def outputs(self) -> int:
-        """Four: places, classes, scores, count."""
-        return 4
+    outputs: ClassVar[int] = 4
 
     def decode(self, outputs: Sequence[Array], size: tuple[int, int], threshold: float) -> Boxes:
         """Boxes in the input; see `Head`."""

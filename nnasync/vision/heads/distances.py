@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Array, Struct
 from nnasync.vision.boxes import Boxes
-from nnasync.vision.heads.head import Scores, best_classes, check_count, rows_of
+from nnasync.vision.heads.head import Scores, best_classes, boxes_and_scores
 
 
 class DistanceHead(Struct, frozen=True):
@@ -26,16 +27,11 @@ class DistanceHead(Struct, frozen=True):
     cells: tuple[int, ...] = (8, 16, 32)
     scores: Scores = "probabilities"
 
-    @property
-    def outputs(self) -> int:
-        """Two: distances and scores."""
-        return 2
+    outputs: ClassVar[int] = 2
 
     def decode(self, outputs: Sequence[Array], size: tuple[int, int], threshold: float) -> Boxes:
         """Boxes in the input; see `Head`."""
-        distances = rows_of(outputs[0], 4, "distances")
-        scores = rows_of(outputs[1], None, "scores")
-        check_count(distances, scores)
+        distances, scores = boxes_and_scores(outputs, "distances")
         centers, sides = _grid(size, self.cells)
         if len(distances) != len(centers):
             raise InvalidArgument(

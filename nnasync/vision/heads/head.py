@@ -41,10 +41,12 @@ def rows_of(output: Array, columns: int | None, what: str) -> Array:
     return rows
 
 
-def check_count(boxes: Array, scores: Array) -> None:
-    """Raise InvalidArgument unless there are as many of both."""
+def boxes_and_scores(outputs: Sequence[Array], what: str) -> tuple[Array, Array]:
+    """Two outputs as [n, 4] and [n, classes]; raises InvalidArgument for others."""
+    boxes, scores = rows_of(outputs[0], 4, what), rows_of(outputs[1], None, "scores")
     if len(boxes) != len(scores):
         raise InvalidArgument(f"{len(boxes)} boxes do not go with {len(scores)} rows of scores")
+    return boxes, scores
 
 
 def best_classes(

@@ -8,6 +8,7 @@ there are more boxes than columns.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -29,10 +30,7 @@ class YoloHead(Struct, frozen=True):
     relative: bool = False
     scores: Scores = "probabilities"
 
-    @property
-    def outputs(self) -> int:
-        """One."""
-        return 1
+    outputs: ClassVar[int] = 1
 
     def decode(self, outputs: Sequence[Array], size: tuple[int, int], threshold: float) -> Boxes:
         """Boxes in the input; see `Head`."""
