@@ -53,14 +53,16 @@ class Address(Struct, frozen=True):
 
 
 class Connection:
-    """A connection; `opened` is called, by the thread that runs it, once it has come about."""
+    """A connection; the thread that runs it calls `opened` once, and `look` now and then."""
 
     def __init__(
         self,
         address: Address,
         epoch: int,
         outlets: Sequence[Outlet],
+        *,
         opened: Callable[[Connection], object],
+        look: Callable[[], object],
     ) -> None:
         self.epoch = epoch
         self.reading = Reading(
@@ -73,6 +75,7 @@ class Connection:
         self._address = address
         self._outlets = outlets
         self._opened = opened
+        self._look = look
         self._stopped = threading.Event()
 
     def run(self) -> NNError | None:
@@ -105,6 +108,7 @@ class Connection:
             self._opened(self)
             streams = [container.streams[index] for index in outlets]
             for packet in container.demux(streams):
+                self._look()
                 if self._stopped.is_set():
                     return
                 reading.progressed()

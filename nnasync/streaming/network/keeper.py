@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import math
 import threading
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
@@ -82,6 +83,7 @@ class Keeper:
         self._uniform = uniform
         self._lock = threading.RLock()
         self._outlets: list[Outlet] = []
+        self._dropped: deque[Outlet] = deque()
         self._connection: Connection | None = None
         self._wakeup: Wakeup | None = None
         self._over = threading.Event()
@@ -128,6 +130,13 @@ class Keeper:
         if wait_s is not None:
             self._start_thread(wait_s)
 
+    def drop(self, outlet: Outlet) -> None:
+        """Have the thread forget an outlet when it looks; for finalizers, which must not wait.
+
+        Garbage is collected at any moment, also while the same thread holds a lock.
+        """
+        self._dropped.append(outlet)
+
     def forget(self, outlet: Outlet) -> None:
         """Nobody reads this outlet any more; after the last one the connection is closed."""
         with self._lock:
@@ -173,16 +182,25 @@ class Keeper:
             text = f"no thread to read {self._address.name}: {error}"
             self._end(ResourceExhaustedTransient(text))
 
+    def _forget_dropped(self) -> None:
+        while self._dropped:
+            self.forget(self._dropped.popleft())
+
     def _keep(self, wait_s: float | None, ended: Future[None]) -> None:
         try:
             while wait_s is not None and not self._over.wait(wait_s):
                 with self._lock:
                     connection = Connection(
-                        self._address, self._connections, tuple(self._outlets), self._opened
+                        self._address,
+                        self._connections,
+                        tuple(self._outlets),
+                        opened=self._opened,
+                        look=self._forget_dropped,
                     )
                     self._attempts += 1
                     self._connection = connection
                 error = connection.run()
+                self._forget_dropped()
                 with self._lock:
                     if self._connection is not connection:
                         return  # It was overdue, and another thread went on.

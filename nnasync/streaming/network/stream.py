@@ -84,7 +84,7 @@ class _Taken:
         self._outlet = outlet
         self.epoch = 0
         # What is dropped without being closed must not keep its connection.
-        weakref.finalize(self, keeper.forget, outlet).atexit = False
+        weakref.finalize(self, keeper.drop, outlet).atexit = False
 
     async def __anext__(self) -> tuple[int, Array]:
         self._keeper.start()
