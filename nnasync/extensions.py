@@ -55,6 +55,7 @@ __all__ = [
     "extension_of",
     "is_legal_name",
     "operation_key",
+    "operand_type_label",
     "operation_label",
     "plain",
     "prefix_of",
@@ -287,6 +288,17 @@ def operation_label(entries: Sequence[ExtensionNameAndPrefix], type: int) -> str
     if known is None or number not in {*known}:
         return f"operation {number} of {name}"
     return f"{name}.{known(number).name}"
+
+
+def operand_type_label(entries: Sequence[ExtensionNameAndPrefix], type: int) -> str:
+    """Name of a model's operand type for messages, with its extension's where it has one."""
+    found = extension_of(entries, type)
+    if found is None:
+        return hal.type_name(type)
+    name, number = found
+    if name not in WHOLE_FILES or number not in {*FileOperand}:
+        return f"type {number} of {name}"
+    return f"{name}.{FileOperand(number).name}"
 
 
 class Registry:

@@ -21,6 +21,7 @@ from nnasync.dump.words import (
     shape_text,
     users,
 )
+from nnasync.extensions import operand_type_label
 from nnasync.hal import Model, OperandLifeTime, Operation, Subgraph
 
 _LIFETIMES = {
@@ -88,7 +89,7 @@ def _subgraph_text(model: Model, subgraph: Subgraph, title: str) -> str:
     rows = [
         (
             reference(subgraph, index),
-            hal.type_name(operand.type),
+            operand_type_label(model.extension_name_to_prefix, operand.type),
             shape_text(operand),
             quantization(operand),
             _LIFETIMES[operand.lifetime],

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import nnasync as nn
+from nnasync.dump.model_dump import model_text
 from tests.importers.onnx.files import BOOL, DOUBLE, INT64, message, node, written
 
 pytestmark = [pytest.mark.anyio, pytest.mark.one_loop("Types are the same on every loop.")]
@@ -61,6 +62,7 @@ async def test_what_is_saved_and_kept_in_a_cache_has_the_types(tmp_path: Path) -
 
 
 def test_they_are_described(tmp_path: Path) -> None:
+    assert "org.nnasync.onnx.FLOAT64" in model_text(nn.load(file(tmp_path)))
     found = nn.describe(file(tmp_path))
     assert [port.type for port in (*found.inputs, *found.outputs)] == [
         *("float64", "int64"),

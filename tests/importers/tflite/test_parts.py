@@ -160,10 +160,11 @@ def test_arithmetic_of_shapes_is_done_while_a_file_is_read(
     assert reference(model, [values])[0].tolist() == values.reshape(2, 6).tolist()
 
 
-def accumulator(*, first: float) -> bytes:
+def accumulator(*, first: float, constant: T | None = None) -> bytes:
     """A network that adds its input to a variable, which CALL_ONCE sets first."""
     handle, value = T("RESOURCE", ()), floats(1, 2)
-    constant = T("FLOAT32", (1, 2), np.full((1, 2), first, np.float32))
+    if constant is None:
+        constant = T("FLOAT32", (1, 2), np.full((1, 2), first, np.float32))
     name = ("VarHandleOptions", {"SharedName": "total"})
     init = G(
         [handle, constant],
@@ -300,6 +301,8 @@ def test_floats_are_states_of_whole_files_too(tmp_path: Path) -> None:
 def test_variables_are_not_left_in_litert(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"VAR_HANDLE.*would stay .* begins with other numbers"):
         wrap(saved(tmp_path, accumulator(first=2.5)))
+    with pytest.raises(ModelError, match=r"begins with what is no constant of its type"):
+        wrap(saved(tmp_path, accumulator(first=0, constant=T("INT8", (3,), np.zeros(3, np.int8)))))
     with pytest.raises(ModelError, match=r"VAR_HANDLE.*'line' begins with other numbers"):
         load(saved(tmp_path, words_with_variables(first=1)))
 

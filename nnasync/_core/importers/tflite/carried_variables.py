@@ -140,10 +140,10 @@ def _check_first(name: str, info: TensorInfo, first: dict[str, bytes | None]) ->
     """Raise ModelError unless a variable begins as zeros."""
     if name not in first:
         return
-    value, points = first[name], info.quantization.zero_points
-    if value is None or info.type not in DTYPES:
-        raise ModelError(f"variable {name!r} begins with a value that is no constant")
-    if (np.frombuffer(value, DTYPES[info.type]) != (points[0] if points else 0)).any():
+    value, points, dtype = first[name], info.quantization.zero_points, DTYPES.get(info.type)
+    if value is None or dtype is None or len(value) % dtype.itemsize:
+        raise ModelError(f"variable {name!r} begins with what is no constant of its type")
+    if (np.frombuffer(value, dtype) != (points[0] if points else 0)).any():
         raise ModelError(f"variable {name!r} begins with other numbers than zeros")
 
 
