@@ -106,7 +106,7 @@ async def test_nothing_of_the_first_plan_is_left_in_the_way_of_a_call(clock: Man
 
 def idle_calls(prepared: Any) -> list[Any]:
     """The calls that are bound and not in use."""
-    return [call for binding in prepared._bindings.values() for call in binding._idle]
+    return [call for binding in prepared._bindings.values() for call in binding.idle]
 
 
 async def test_it_follows_without_being_used(clock: ManualClock) -> None:
