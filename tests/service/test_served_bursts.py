@@ -31,6 +31,7 @@ from nnasync.burst import (
     Outcome,
 )
 from nnasync.device import PrepareModelConfig
+from nnasync.machine.here import HERE
 from tests import rigs
 from tests.message_queue.waiting import read
 from tests.rigs import ONES, ROW, attempt, count, counter
@@ -434,8 +435,8 @@ async def test_who_has_rested_is_looked_for_longer(monkeypatch: pytest.MonkeyPat
             burst._sent.add(1)
             assert burst._look(1) is not None
         usual = [windows[at] for at in (1, 3, 4)]
-        assert windows[0] == windows[2] == senders.LONGEST_WINDOW_NS
-        assert max(usual) < 2 * senders.WINDOW_NS
+        assert windows[0] == windows[2] == HERE.decisions.longest_window_ns
+        assert max(usual) < 2 * HERE.decisions.window_ns
         burst.close()
         await prepared.close()
 

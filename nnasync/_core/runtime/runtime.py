@@ -71,6 +71,7 @@ from nnasync.errors import BadState, MissedDeadline, ResourceExhausted
 from nnasync.fences import Fence
 from nnasync.hal import ExecutionPreference, Model, Priority
 from nnasync.machine.decisions import decide
+from nnasync.machine.here import HERE
 from nnasync.machine.kept import kept_costs
 from nnasync.machine.loading import kept_loading_ms
 from nnasync.memory import MemoryStatistics
@@ -182,7 +183,7 @@ class Runtime:
         self._watchdog = Watchdog()
         self._plans = SharedPlans(self._watchdog)
         options = self.options
-        machine = decide(kept_costs(self._folder), stall_budget_ns(options))
+        machine = HERE.decisions = decide(kept_costs(self._folder), stall_budget_ns(options))
         self._workers = Workers(
             cores=options.cores,
             inline_budget_ns=inline_budget_ns(options, machine),

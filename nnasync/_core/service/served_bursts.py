@@ -26,6 +26,7 @@ from nnasync.errors import (
     ResourceExhaustedTransient,
 )
 from nnasync.hal import Memory, Priority
+from nnasync.machine.here import HERE
 
 logger = logging.getLogger(__name__)
 
@@ -70,8 +71,7 @@ class ServedBurst:
             raise
         self._polls = polls
         self._check_tokens = check_tokens
-        if not polls:
-            self._reader.polling_ns = 0
+        self._reader.polling_ns = HERE.decisions.window_ns if polls and HERE.may_poll else 0
         self._number = number
         self._memories = memories
         self._account = account

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import os
 import threading
 import weakref
 from collections import OrderedDict
@@ -54,15 +53,12 @@ from nnasync.errors import (
 from nnasync.fences import Fence
 from nnasync.hal import ExecutionConfig
 from nnasync.hal.decoders import msgpack_decoder
+from nnasync.machine.here import HERE
 
 logger = logging.getLogger(__name__)
 
 CAPACITY = 1 << 18
 """Bytes of each queue."""
-WINDOW_NS = 60_000
-"""How long the sender looks for the answer at least."""
-LONGEST_WINDOW_NS = 400_000
-"""And at most, if answers usually come that late: what may run on the thread of an event loop."""
 RESTED_NS = 1_000_000
 """After so long without an answer the service sleeps and its caches are cold: it takes longest."""
 _MISSES = 4
@@ -180,10 +176,13 @@ class RemoteBurst:
         self.is_over = False
         """Whether it ended."""
         # On a single core the service cannot answer whom it keeps from running: it sleeps there.
-        self._looks = polls and len(os.sched_getaffinity(0)) > 1
+        self._looks = polls and HERE.may_poll
         self._core = -1
         self._misses = 0
-        self._window_ns = WINDOW_NS
+        # It looks for so long at least; and at most if answers usually come that late.
+        self._least_ns = HERE.decisions.window_ns
+        self._most_ns = HERE.decisions.longest_window_ns
+        self._window_ns = self._least_ns
         self._took_ns = self._looked_ns = 0
         self._decoder = ResultDecoder()
         self._reading = threading.Lock()
@@ -333,7 +332,7 @@ class RemoteBurst:
                 self._learn(self._took_ns)
                 self._took_ns = 0
             window_ns, has_rested = self._window_ns, began_ns - self._looked_ns > RESTED_NS
-            until_ns = began_ns + (max(window_ns, LONGEST_WINDOW_NS) if has_rested else window_ns)
+            until_ns = began_ns + (max(window_ns, self._most_ns) if has_rested else window_ns)
             expected, usual = self._decoder.expected(serial)
             while found is None and (packet := self._comes_by(until_ns)) is not None:
                 if packet == expected and not traces.is_on and serial in self._sent:
@@ -391,11 +390,11 @@ class RemoteBurst:
     def _learn(self, took_ns: int | None) -> None:
         """Look longer the next time after a miss, and not at all after several long ones."""
         if took_ns is None:
-            self._misses += self._window_ns >= LONGEST_WINDOW_NS
-            self._window_ns = min(2 * self._window_ns, LONGEST_WINDOW_NS)
+            self._misses += self._window_ns >= self._most_ns
+            self._window_ns = min(2 * self._window_ns, self._most_ns)
             return
         self._misses = 0
-        wanted_ns = min(max(2 * took_ns, WINDOW_NS), LONGEST_WINDOW_NS)
+        wanted_ns = min(max(2 * took_ns, self._least_ns), self._most_ns)
         self._window_ns += (wanted_ns - self._window_ns) // 8
 
     def take_answers(self) -> None:
