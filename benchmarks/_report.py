@@ -1,4 +1,8 @@
-"""What the benchmarks share: arguments, interleaved rounds, foreign load, tables."""
+"""What the benchmarks share: arguments, foreign load, tables, and one page of figures per machine.
+
+With `--keep` the tables also go to docs/benchmarks, in place of those that the same benchmark put
+there on the same machine: figures of two machines are never on one page.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +11,22 @@ import contextlib
 import json
 import os
 import platform
+import re
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks._rounds import Results, interleave, paired_ratio, percentile
 from nnasync import CompileOptions
+from nnasync.machine import read_facts
 
 __all__ = [
     "BEST",
+    "Results",
     "arguments",
     "cores",
     "foreign_load",
@@ -26,10 +34,14 @@ __all__ = [
     "models_folder",
     "percentile",
     "publish",
+    "relative",
     "table",
 ]
 
 ROOT = Path(__file__).resolve().parent.parent
+
+PAGES = ROOT / "docs" / "benchmarks"
+_FAMILIES = {"amx_int8": "AMX", "avx512f": "AVX-512", "avx2": "AVX2", "asimd": "NEON"}
 
 BEST = CompileOptions(wait="best")
 """What is measured is what a contest chose, not who answers first."""
@@ -46,6 +58,9 @@ def arguments(description: str | None, *, rounds: int) -> argparse.ArgumentParse
         "--rounds", type=int, default=rounds, help="each round runs every contestant (%(default)s)"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
+    parser.add_argument(
+        "--keep", action="store_true", help="put the tables on this machine's page in docs"
+    )
     return parser
 
 
@@ -63,25 +78,6 @@ def cores() -> list[int]:
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))
-
-
-async def interleave(
-    contestants: Mapping[str, Callable[[], Awaitable[float]]], rounds: int
-) -> dict[str, list[float]]:
-    """Results of each contestant, one a round; the order turns by one place each round."""
-    names = list(contestants)
-    results: dict[str, list[float]] = {name: [] for name in names}
-    for turn in range(rounds):
-        shift = turn % len(names)
-        for name in names[shift:] + names[:shift]:
-            results[name].append(await contestants[name]())
-    return results
-
-
-def percentile(values: Sequence[float], share: float) -> float:
-    """The value below which `share` (0..1) of the values lie."""
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
 @contextlib.contextmanager
@@ -120,8 +116,54 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(lines)
 
 
-def publish(title: str, text: str, figures: Mapping[str, Any], path: Path | None) -> None:
-    """Print the tables; write the figures as JSON if a path is given."""
+def relative(results: Results, base: str, unit: str) -> str:
+    """A row for each contestant: its figures, its processor time, and the ratio to another one.
+
+    Ratios are of rounds: the median, and the quartiles as its spread.
+    """
+    rows = []
+    for name, values in results.items():
+        half, quarter, three = paired_ratio(values, results[base])
+        rows.append(
+            [
+                name,
+                f"{percentile(values, 0.25):.1f}",
+                spread(values),
+                f"{1e3 * median(results.processor_s[name]):.1f}",
+                f"{half:.2f} ({quarter:.2f}-{three:.2f})",
+            ]
+        )
+    heads = [unit, "lower quartile", "median (quartiles)", "CPU ms a round", f"to {base}"]
+    return f"{table(heads, rows)}\n\n{results.told()}"
+
+
+def publish(
+    title: str,
+    text: str,
+    figures: Mapping[str, Any],
+    path: Path | None,
+    *,
+    keep: bool = False,
+    folder: Path = PAGES,
+) -> None:
+    """Print the tables; write the figures as JSON if a path is given; keep them if asked to."""
     print(f"{title} (Python {platform.python_version()}, {len(cores())} cores)\n\n{text}")
     if path is not None:
         path.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    if keep:
+        _keep(title, text, folder)
+
+
+def _keep(title: str, text: str, folder: Path) -> None:
+    """Put the tables on the page of this machine, in place of earlier ones of the same title."""
+    facts = read_facts()
+    has = [name for flag, name in _FAMILIES.items() if flag in facts.flags]
+    what = f"{facts.processor}, {len(cores())} cores, {has[0] if has else 'no AVX2'}"
+    page = folder / f"{re.sub('[^a-z0-9]+', '-', what.lower()).strip('-')}.md"
+    folder.mkdir(exist_ok=True)
+    known = page.read_text(encoding="utf-8") if page.exists() else f"# {what}\n"
+    head, *sections = re.split(r"^## ", known, flags=re.MULTILINE)
+    others = [section for section in sections if not section.startswith(f"{title}\n")]
+    mine = f"{title}\n\n{facts.system}, {facts.python}\n\n```\n{text}\n```\n"
+    parts = [head.rstrip() + "\n", *(f"\n## {each.rstrip()}\n" for each in sorted([*others, mine]))]
+    page.write_text("".join(parts), encoding="utf-8")

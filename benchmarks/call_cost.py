@@ -13,6 +13,7 @@ loop counted.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import os
 import threading
@@ -27,12 +28,14 @@ import numpy as np
 
 import nnasync as nn
 from benchmarks._report import (
+    Results,
     arguments,
     cores,
     interleave,
     median,
     models_folder,
     publish,
+    relative,
     spread,
     table,
 )
@@ -236,7 +239,7 @@ def ratios(costs: dict[str, float]) -> dict[str, float]:
     return found
 
 
-async def measure(options: Any) -> None:
+async def measure(options: argparse.Namespace) -> None:
     path = models_folder(options.models) / "hello_world_float.tflite"
     call = bound_plan(path)
     async with nn.open_runtime() as rt:
@@ -247,13 +250,11 @@ async def measure(options: Any) -> None:
             for contestant in contestants.values():
                 await contestant()
             results = await interleave(contestants, options.rounds)
-    report(results, calls.wakeups, options.json)
+    report(results, calls.wakeups, options)
 
 
-def report(
-    results: dict[str, list[float]], wakeups: dict[str, list[float]], path: Path | None
-) -> None:
-    """Print the two tables."""
+def report(results: Results, wakeups: dict[str, list[float]], options: argparse.Namespace) -> None:
+    """Print the tables."""
     medians = {name: median(values) for name, values in results.items()}
     best = {name: min(values) for name, values in results.items()}
     rows = []
@@ -266,8 +267,9 @@ def report(
     text = table(heads, rows) + "\n\n"
     pairs = [[name, f"{value:.2f}", f"{found_best[name]:.2f}"] for name, value in found.items()]
     text += table(["ratio", "of medians", "of best rounds"], pairs)
+    text += "\n\n" + relative(results, BARE, "microseconds")
     figures = {"ratios": found, "best": found_best, "microseconds": results, "wakeups": wakeups}
-    publish("Call cost on hello_world_float", text, figures, path)
+    publish("Call cost on hello_world_float", text, figures, options.json, keep=options.keep)
 
 
 def main() -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import nnasync as nn
+from benchmarks._rounds import Quiet
 from benchmarks.peers import children
 from benchmarks.peers.awaited import factor_of
 from benchmarks.peers.catalog import Entry, catalog, input_arrays
@@ -21,7 +22,6 @@ from benchmarks.peers.conversion import NoConversion, to_onnx
 from benchmarks.peers.engines import PEERS
 from benchmarks.peers.mobilenet import NAME, mobilenet_v1
 from benchmarks.peers.plot import draw
-from benchmarks.peers.quiet import Quiet
 from benchmarks.peers.ratios import Ratio, has_matrix_units, limit_of, ratios_of
 from benchmarks.peers.section import Context, Progress, mark, number
 from benchmarks.peers.timing import called_us, geometric_mean, middle

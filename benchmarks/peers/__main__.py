@@ -28,9 +28,9 @@ from typing import Any
 import msgspec
 
 from benchmarks._report import arguments, cores, models_folder
+from benchmarks._rounds import Quiet
 from benchmarks.peers import awaited, calls, first, idle, mobilenet, qos, ratios
 from benchmarks.peers.catalog import Entry, catalog
-from benchmarks.peers.quiet import Quiet
 from benchmarks.peers.ratios import Ratio, has_matrix_units
 from benchmarks.peers.section import Context, Progress, Section
 

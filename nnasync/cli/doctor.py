@@ -147,6 +147,19 @@ def _decision_lines(found: _Examination) -> Iterator[str]:
         f"Options(inline_budget_us=): executions of up to {budget_us:.0f} us run on the thread"
         " of the loop, longer ones on a worker"
     )
+    chosen = found.decisions
+    yield f"launches of up to {chosen.launch_budget_ns / 1e3:.0f} us run before `launch` returns"
+    if found.cores > 1:
+        yield (
+            f"of several calls in flight, those of {chosen.spread_from_ns / 1e3:.0f} us and more"
+            " are spread over the cores"
+        )
+        yield (
+            f"an answer of another process is looked for {chosen.window_ns / 1e3:.0f} to"
+            f" {chosen.longest_window_ns / 1e3:.0f} us before a caller sleeps"
+        )
+    else:
+        yield "one execution runs at once: calls are not spread, and nobody looks for answers"
 
 
 def _device_lines(devices: Sequence[InstalledDevice]) -> Iterator[str]:

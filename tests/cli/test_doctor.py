@@ -25,6 +25,8 @@ def test_the_page(capsys: pytest.CaptureFixture[str]) -> None:
         assert part in told
     assert "17.0" in told
     assert "executions of up to 880 us run on the thread of the loop" in told
+    assert "launches of up to 44 us" in told
+    assert ("are spread over the cores" in told) != ("calls are not spread" in told)
 
 
 def test_json_has_it_all(capsys: pytest.CaptureFixture[str]) -> None:
