@@ -25,7 +25,7 @@ from nnasync.errors import (
     ResourceExhaustedPersistent,
 )
 from tests.engine_device.rig import PATIENCE_S, Rig, Row, finished, null, reached
-from tests.rigs import calculator, doubler
+from tests.rigs import HOUR, ManualWatchdog, calculator, doubler, until
 
 pytestmark = pytest.mark.anyio
 
@@ -116,12 +116,19 @@ async def test_whatever_compile_raises_is_contained(
 
 
 async def test_prepare_is_answered_at_the_deadline_though_the_engine_is_not(rigs: Rigs) -> None:
-    engine = Slow()
-    rig = rigs(engine)
+    engine, watchdog, deadline = Slow(), ManualWatchdog(), within(**HOUR)
+    rig = rigs(engine, watchdog=watchdog)
     rig.at_end.append(engine.go_on.set)
-    deadline = within(ms=30)
-    with anyio.fail_after(PATIENCE_S), pytest.raises(MissedDeadlineTransient):
-        await rig.device.prepare_model(doubler(), PrepareModelConfig(deadline=deadline))
+
+    async def prepare() -> None:
+        with pytest.raises(MissedDeadlineTransient):
+            await rig.device.prepare_model(doubler(), PrepareModelConfig(deadline=deadline))
+
+    with anyio.fail_after(PATIENCE_S):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(prepare)
+            await until(engine.compiling.is_set)
+            watchdog.ring(deadline)
     assert not engine.go_on.is_set()
 
 

@@ -73,6 +73,7 @@ async def test_a_dropped_network_gives_everything_back(engine: str) -> None:
     device: Any = NullEngine(compute=double) if engine == "null" else REFERENCE
     async with runtime(device) as rt:
         kept = await rt.compile(doubler("kept"))
+        gc.collect()  # What earlier tests left would be given back meanwhile.
         before = rt.statistics()
         net = await rt.compile(doubler())
         prepared = weakref.ref(net._prepared)

@@ -133,7 +133,7 @@ async def test_an_optional_input_can_be_omitted_where_shapes_are_known() -> None
 async def given_back(net: nn.Net) -> None:
     """Wait for the bound calls: a worker answers before it gives back the one that it ran."""
     prepared: Any = net._prepared
-    await until(lambda: all(binding._idle for binding in prepared._bindings.values()))
+    await until(lambda: all(binding.idle for binding in prepared._bindings.values()))
 
 
 async def test_a_request_is_bound_once_for_calls_of_the_same_shapes() -> None:
