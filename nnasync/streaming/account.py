@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import enum
 import math
+from collections.abc import Callable, Sequence
 
 from nnasync.errors import BadState, InvalidArgument
 from nnasync.hal import Struct
@@ -81,6 +82,28 @@ class StreamStatistics(Struct):
         return self.hits / self.deadlines if self.deadlines else 1.0
 
 
+_OF_ONE_STAGE = ("submitted", "passed")
+
+
+def of_chain(parts: Sequence[StreamStatistics]) -> StreamStatistics:
+    """Statistics of stages that follow one another as of one: what came into the first of them.
+
+    What goes on from one to the next is pending or has ended there, so each item is counted once.
+    """
+    counts = {
+        field: sum(getattr(part.account, field) for part in parts)
+        for field in Account.__struct_fields__
+        if field not in _OF_ONE_STAGE
+    }
+    first, last = parts[0].account, parts[-1].account
+    return StreamStatistics(
+        Account(submitted=first.submitted, passed=last.passed, **counts),
+        parts[-1].latency,
+        sum(part.deadlines for part in parts),
+        sum(part.hits for part in parts),
+    )
+
+
 _SUB_BITS = 6
 
 
@@ -128,10 +151,11 @@ def _upper_edge(bucket: int) -> int:
 class Entry:
     """One item in a ledger, pending until it is settled."""
 
-    __slots__ = ("_ledger", "has_deadline", "outcome")
+    __slots__ = ("_ledger", "has_deadline", "item", "outcome")
 
-    def __init__(self, ledger: Ledger, has_deadline: bool) -> None:
+    def __init__(self, ledger: Ledger, has_deadline: bool, item: object) -> None:
         self._ledger = ledger
+        self.item = item
         self.has_deadline = has_deadline
         self.outcome: Outcome | None = None
 
@@ -149,9 +173,10 @@ class Entry:
 
 
 class Ledger:
-    """Keeps the account of one stream."""
+    """Keeps the account of one stream; `on_settled` hears of each entry when it is settled."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_settled: Callable[[Entry], object] | None = None) -> None:
+        self._on_settled = on_settled
         self._submitted = 0
         self._buckets = dict.fromkeys(Outcome, 0)
         self._latency = Histogram()
@@ -160,11 +185,11 @@ class Ledger:
         self._pending: set[Entry] = set()
         self._closed = False
 
-    def submit(self, *, has_deadline: bool = False) -> Entry:
+    def submit(self, *, has_deadline: bool = False, item: object = None) -> Entry:
         """Enter an item as pending; raises BadState after close."""
         if self._closed:
             raise BadState("the account of this stream is closed and takes no more items")
-        entry = Entry(self, has_deadline)
+        entry = Entry(self, has_deadline, item)
         self._submitted += 1
         self._pending.add(entry)
         return entry
@@ -210,3 +235,5 @@ class Ledger:
         if entry.has_deadline and outcome in (Outcome.COMPLETED, Outcome.MISSED, Outcome.FAILED):
             self._deadlines += 1
             self._hits += completed
+        if self._on_settled is not None:
+            self._on_settled(entry)

@@ -11,7 +11,7 @@ import pytest
 
 import nnasync as nn
 from nnasync.errors import BadState, InvalidArgument, MissedDeadline
-from nnasync.streaming import Account, Graph, Item, Policy
+from nnasync.streaming import Account, Graph, Item, Outcome, Policy
 from tests import rigs
 from tests.streaming.graph_rig import MS, Clock, Collected, check, items
 
@@ -379,3 +379,47 @@ async def test_an_option_that_no_stage_has() -> None:
     stream: Any = Graph().source(items([]))
     with pytest.raises(TypeError, match="a stage has no option concurency"):
         stream.map(abs, concurency=2)
+
+
+async def test_stages_that_follow_one_another_have_statistics_as_of_one() -> None:
+    clock = Clock()
+    graph, seen = Graph(now=clock), Collected()
+
+    async def slow(value: int) -> int:
+        await anyio.lowlevel.checkpoint()
+        clock.now_ns += (3 + 4 * (value == 1)) * MS
+        if value == 2:
+            raise MissedDeadline("it would be too late")
+        return value
+
+    stream = recording(graph, 4, budget_ns=5 * MS).filter(lambda value: value != 3, name="some")
+    stream.map(slow, name="slow").sink(seen, name="seen")
+    await graph.run()
+    found = graph.statistics("numbers", "some", "slow", "seen")
+    assert found.account == Account(submitted=4, completed=len(seen.data), missed=2, filtered=1)
+    assert (found.deadlines, found.hits) == (3, 1)
+    assert found.latency.count == 1
+    with pytest.raises(InvalidArgument, match=r"\['nothing'\] is no stage of this graph: numbers"):
+        graph.statistics("numbers", "nothing")
+    with pytest.raises(InvalidArgument, match="nothing is no stage"):
+        graph.statistics()
+
+
+async def test_who_wants_to_know_is_told_what_became_of_each_item() -> None:
+    told: list[tuple[str, int, str]] = []
+
+    def on_settled(stage: str, item: Item, outcome: Outcome) -> None:
+        told.append((stage, item.index, outcome.value))
+        raise ValueError("disturbs nothing")
+
+    graph = Graph(on_settled=on_settled)
+    recording(graph, 2).filter(lambda value: value > 0, name="some").sink(Collected(), name="seen")
+    await graph.run()
+    assert told == [
+        ("numbers", 0, "passed"),
+        ("some", 0, "filtered"),
+        ("numbers", 1, "passed"),
+        ("some", 1, "passed"),
+        ("seen", 1, "completed"),
+    ]
+    check(graph)

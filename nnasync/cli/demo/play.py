@@ -19,22 +19,19 @@ from nnasync.cli.demo.recorder import DemoJob, DemoPiece, DemoRecorder
 from nnasync.cli.demo.streams import (
     HOP,
     IMAGE,
-    Hearing,
-    Seeing,
     StreamMark,
+    Streams,
     audio_source,
-    audio_stage,
     data_file,
     image,
     limited,
     video_source,
-    video_stage,
 )
 from nnasync.cli.interruption import interruptible
 from nnasync.cli.recognition import Word
 from nnasync.errors import NNError
 from nnasync.hal import Array, Model, Priority, Struct
-from nnasync.streaming import Stage, StreamStatistics
+from nnasync.streaming import StreamStatistics
 
 NETWORKS = {
     Priority.HIGH: "words",
@@ -114,10 +111,7 @@ class _Run:
         self.options = options
         self.low = low
         self._networks = (words, digits)
-        self.hearing = Hearing()
-        self.seeing = Seeing()
-        self.audio: Stage | None = None
-        self.video: Stage | None = None
+        self.streams = Streams(words, digits)
         self.low_alone_hz = 0.0
         self.meter = CpuMeter()
         self.busy = Busy(0.0, 0.0, 1)
@@ -137,18 +131,17 @@ class _Run:
             hear, see = [await stack.enter_async_context(net.burst()) for net in (words, digits)]
             tasks = await stack.enter_async_context(anyio.create_task_group())
             tasks.start_soon(self.low.run)
-            self.audio = await stack.enter_async_context(audio_stage(hear, self.hearing))
-            self.video = await stack.enter_async_context(video_stage(see, self.seeing))
+            self.streams = Streams(hear, see)
             tasks.start_soon(self._watch, view)
             try:
-                await self._feed(self.audio, self.video)
+                await self._play_streams(self.streams)
             except* NNError as failed:
                 self.error = "; ".join(" ".join(str(each).split()) for each in _leaves(failed))
             finally:
                 self._stop()
                 tasks.cancel_scope.cancel()
 
-    async def _feed(self, audio: Stage, video: Stage) -> None:
+    async def _play_streams(self, streams: Streams) -> None:
         options = self.options
         async with (
             audio_source(options.data, options.microphone) as sound,
@@ -160,11 +153,11 @@ class _Run:
             self._begin()
             sound.start(self.started_ns)
             pictures.start(self.started_ns)
-            audio.feed(limited(sound, options.seconds, self.started_ns))
-            video.feed(limited(pictures, options.seconds, self.started_ns))
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(audio.drain)
-                tasks.start_soon(video.drain)
+            streams.feed(
+                limited(sound, options.seconds, self.started_ns),
+                limited(pictures, options.seconds, self.started_ns),
+            )
+            await streams.graph.run()
 
     def _begin(self) -> None:
         self.started_ns = self.ended_ns = now_ns()
@@ -191,12 +184,12 @@ class _Run:
         return DemoStatus(
             elapsed_s=max(now_ns() - self.started_ns, 0) / 1e9,
             seconds=self.options.seconds,
-            words=tuple(self.hearing.words[-10:]),
-            digit=self.seeing.shown,
-            score=self.seeing.score,
-            frame=self.seeing.frame,
-            audio=_statistics(self.audio),
-            video=_statistics(self.video),
+            words=tuple(self.streams.hearing.words[-10:]),
+            digit=self.streams.seeing.shown,
+            score=self.streams.seeing.score,
+            frame=self.streams.seeing.frame,
+            audio=self.streams.audio(),
+            video=self.streams.video(),
             busy=self.busy,
             low_hz=self.low_hz,
             low_alone_hz=self.low_alone_hz,
@@ -228,12 +221,12 @@ async def play(options: DemoOptions, view: DemoView) -> Recording:
         ended_ns=run.ended_ns,
         exit_code=interruption.exit_code or int(bool(run.error)),
         error=run.error,
-        audio=_statistics(run.audio),
-        video=_statistics(run.video),
-        hops=tuple(run.hearing.marks),
-        frames=tuple(run.seeing.marks),
-        words=tuple(run.hearing.words),
-        labels=run.seeing.labels,
+        audio=run.streams.audio(),
+        video=run.streams.video(),
+        hops=tuple(run.streams.hearing.marks),
+        frames=tuple(run.streams.seeing.marks),
+        words=tuple(run.streams.hearing.words),
+        labels=run.streams.seeing.labels,
         pieces=tuple(recorder.pieces),
         jobs=tuple(recorder.jobs),
         networks={int(priority): net.model.name for priority, net in nets.items()},
@@ -270,10 +263,6 @@ def _leaves(group: BaseExceptionGroup[NNError]) -> Iterator[NNError]:
 
 async def _note(view: DemoView, text: str) -> None:
     await anyio.to_thread.run_sync(view.note, text)
-
-
-def _statistics(stage: Stage | None) -> StreamStatistics:
-    return StreamStatistics() if stage is None else stage.statistics()
 
 
 @contextmanager

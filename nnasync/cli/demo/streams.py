@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterable, AsyncIterator
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 import numpy as np
 
-from nnasync import now_ns
+from nnasync import Deadline, now_ns
 from nnasync.cli import demo_data
 from nnasync.cli.recognition import NONE, DigitVote, Word, WordDecoder
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Array, Struct
 from nnasync.streaming import (
+    Graph,
     Item,
     ItemSource,
     LiveSource,
     Outcome,
     Policy,
     RecordedSource,
-    Result,
-    Stage,
     StageCall,
+    StreamStatistics,
     audio_file,
     camera,
     microphone,
@@ -74,40 +74,51 @@ class StreamMark(Struct):
     outcome: Outcome
 
 
-class _Marks:
-    """Keeps a mark of every item that a stage settles."""
+class _Recognition:
+    """A network at work on a stream: when it began which item, and what became of each."""
 
-    def __init__(self) -> None:
+    def __init__(self, network: StageCall) -> None:
+        self._network = network
+        self._started: dict[int, int] = {}
+        self._answers: dict[int, Array] = {}
         self.marks: list[StreamMark] = []
 
-    def settled(self, result: Result) -> None:
-        """Note one item, and take its answer if it has one."""
-        item = result.item
-        self.marks.append(
-            StreamMark(
-                item.index,
-                item.captured_ns,
-                result.started_ns,
-                result.finished_ns,
-                result.outcome,
-            )
-        )
-        if result.outcome is Outcome.COMPLETED:
-            self.answered(item.index, result.value.reshape(-1))
+    async def recognize(self, item: Item) -> None:
+        """Have an item answered; the network gets what is left of its time."""
+        self._started[item.index] = now_ns()
+        deadline = None if item.deadline_ns is None else Deadline(item.deadline_ns)
+        scores = await self._network(self.prepare(item.data), deadline=deadline)
+        self._answers[item.index] = scores.reshape(-1)
+
+    def settled(self, item: Item, outcome: Outcome) -> None:
+        """Note what became of an item, and take its answer if it was in time."""
+        started_ns = self._started.pop(item.index, 0)
+        self.marks.append(StreamMark(item.index, item.captured_ns, started_ns, now_ns(), outcome))
+        scores = self._answers.pop(item.index, None)
+        if outcome is Outcome.COMPLETED and scores is not None:
+            self.answered(item.index, scores)
+
+    def prepare(self, data: Array) -> Array:
+        """The network's input for an item's data."""
+        raise NotImplementedError
 
     def answered(self, index: int, scores: Array) -> None:
         """Take the scores of an item."""
         raise NotImplementedError
 
 
-class Hearing(_Marks):
+class Hearing(_Recognition):
     """Words in the answers to the hops."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, network: StageCall) -> None:
+        super().__init__(network)
         self.words: list[Word] = []
         self.heard_ns: list[int] = []
         self._decoder = WordDecoder()
+
+    def prepare(self, data: Array) -> Array:
+        """A hop as a row."""
+        return data.reshape(1, HOP)
 
     def answered(self, index: int, scores: Array) -> None:
         """Feed the decoder."""
@@ -117,21 +128,21 @@ class Hearing(_Marks):
             self.heard_ns.append(now_ns())
 
 
-class Seeing(_Marks):
+class Seeing(_Recognition):
     """Digits in the answers to the frames."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, network: StageCall) -> None:
+        super().__init__(network)
         self.labels: dict[int, int] = {}
         self.shown = NONE
         self.score = 0.0
         self.frame: Array | None = None
         self._vote = DigitVote()
 
-    def prepare(self, frame: Array) -> Array:
-        """The network's input for a frame; also kept for the view."""
-        self.frame = frame
-        return image(frame)
+    def prepare(self, data: Array) -> Array:
+        """A frame as an image; it is also kept for the view."""
+        self.frame = data
+        return image(data)
 
     def answered(self, index: int, scores: Array) -> None:
         """Note the frame's digit."""
@@ -147,30 +158,40 @@ def image(frame: Array) -> Array:
     return scaled
 
 
-def audio_stage(call: StageCall, hearing: Hearing) -> Stage:
-    """Hops in order, each due one hop after its last sample."""
-    return Stage(
-        call,
-        policy=Policy.OLDEST,
-        capacity=4,
-        budget_ns=HOP_NS,
-        prepare=lambda hop: hop.reshape(1, HOP),
-        backlog=0,
-        on_settled=hearing.settled,
-    )
+class Streams:
+    """The graph of the demo, and what was recognized in its two streams.
 
+    Hops are answered in order, each due one hop after its last sample. Of the frames the newest
+    wins, and each is due one frame period after it came.
+    """
 
-def video_stage(call: StageCall, seeing: Seeing) -> Stage:
-    """The newest frame wins; each is due one frame period after it came."""
-    return Stage(
-        call,
-        policy=Policy.NEWEST,
-        capacity=1,
-        budget_ns=FRAME_NS,
-        prepare=seeing.prepare,
-        backlog=0,
-        on_settled=seeing.settled,
-    )
+    def __init__(self, hear: StageCall, see: StageCall) -> None:
+        self.hearing, self.seeing = Hearing(hear), Seeing(see)
+        self.graph = Graph(on_settled=self._settled)
+
+    def feed(self, sound: AsyncIterable[Item], pictures: AsyncIterable[Item]) -> None:
+        """Declare the graph."""
+        hops = self.graph.source(sound, name="microphone", budget_ns=HOP_NS, policy=Policy.OLDEST)
+        hops.sink(self.hearing.recognize, name="hear", capacity=4)
+        frames = self.graph.source(pictures, name="camera", budget_ns=FRAME_NS)
+        frames.sink(self.seeing.recognize, name="see")
+
+    def audio(self) -> StreamStatistics:
+        """Where the hops are."""
+        return self._statistics("microphone", "hear")
+
+    def video(self) -> StreamStatistics:
+        """Where the frames are."""
+        return self._statistics("camera", "see")
+
+    def _statistics(self, *stages: str) -> StreamStatistics:
+        is_declared = bool(self.graph.account().stages)
+        return self.graph.statistics(*stages) if is_declared else StreamStatistics()
+
+    def _settled(self, stage: str, item: Item, outcome: Outcome) -> None:
+        if outcome is not Outcome.PASSED:
+            recognition = self.hearing if stage in ("microphone", "hear") else self.seeing
+            recognition.settled(item, outcome)
 
 
 def audio_source(folder: Path | None, device: str | None) -> LiveSource | RecordedSource:

@@ -37,7 +37,6 @@ from nnasync.streaming import Graph, Item, ItemSource, JpegWriter, Policy
 
 _LATENCIES = 512
 _RATE_TICKS = 20
-_LOSSES = ("missed", "dropped", "failed", "cancelled", "pending")
 
 
 class Audience(Protocol):
@@ -66,20 +65,23 @@ class Chain:
 
     def tick(self, graph: Graph) -> TickStream:
         """Where the stream is; the latencies are those since the last time."""
-        accounts = [graph.account().stages[name] for name in self.stages]
-        losses = {name: sum(getattr(each, name) for each in accounts) for name in _LOSSES}
-        submitted, (before_ns, before) = accounts[0].submitted, self._counted[0]
+        account = graph.statistics(*self.stages).account
+        submitted, (before_ns, before) = account.submitted, self._counted[0]
         self._counted.append((now_ns(), submitted))
         elapsed_s = max(now_ns() - before_ns, 1) / 1e9
         latencies = tuple(self._latencies)
         self._latencies.clear()
         return TickStream(
             submitted=submitted,
-            completed=accounts[-1].completed,
+            completed=account.completed,
+            missed=account.missed,
+            dropped=account.dropped,
+            failed=account.failed,
+            cancelled=account.cancelled,
+            pending=account.pending,
             lost=self.link.lost,
             rate_hz=(submitted - before) / elapsed_s,
             latencies=latencies,
-            **losses,
         )
 
 

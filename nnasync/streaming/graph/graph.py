@@ -26,7 +26,7 @@ import anyio.abc
 from nnasync._core.clock import now_ns
 from nnasync.errors import BadState, InvalidArgument
 from nnasync.hal import Priority, Struct
-from nnasync.streaming.account import Account
+from nnasync.streaming.account import Account, StreamStatistics, of_chain
 from nnasync.streaming.graph.gathering import (
     BatchNode,
     JoinMode,
@@ -35,7 +35,7 @@ from nnasync.streaming.graph.gathering import (
     UnbatchNode,
     WindowNode,
 )
-from nnasync.streaming.graph.node import ErrorPolicy, Node, named
+from nnasync.streaming.graph.node import ErrorPolicy, Node, OnSettled, named
 from nnasync.streaming.graph.stages import (
     CallNode,
     FilterNode,
@@ -274,11 +274,15 @@ class Stream:
 class Graph:
     """Streams that run together; see the top of this module.
 
-    `now` is the clock that deadlines and latencies are of.
+    `now` is the clock that deadlines and latencies are of. `on_settled` is called with the name of
+    a stage, an item and its `Outcome` whenever one is settled there; what it raises is logged.
     """
 
-    def __init__(self, *, now: Callable[[], int] = now_ns) -> None:
+    def __init__(
+        self, *, now: Callable[[], int] = now_ns, on_settled: OnSettled | None = None
+    ) -> None:
         self.now = now
+        self.on_settled = on_settled
         self._nodes: dict[str, Node] = {}
         self._tasks: anyio.abc.TaskGroup | None = None
         self._error: Exception | None = None
@@ -346,6 +350,19 @@ class Graph:
     def account(self) -> GraphAccount:
         """Where every item is, or what became of it, by stage."""
         return GraphAccount({name: node.ledger.account for name, node in self._nodes.items()})
+
+    def statistics(self, *stages: str) -> StreamStatistics:
+        """Account, latencies and met deadlines of stages that follow one another, as of one.
+
+        `stages` are their names, from the one that items come into to the last; the latencies are
+        the last one's, which has some if it is an end of the graph. Raises InvalidArgument for
+        names of no stage.
+        """
+        unknown = [name for name in stages if name not in self._nodes]
+        if unknown or not stages:
+            known = ", ".join(self._nodes)
+            raise InvalidArgument(f"{unknown or 'nothing'} is no stage of this graph: {known}")
+        return of_chain([self._nodes[name].ledger.statistics() for name in stages])
 
     def errors(self) -> dict[str, Exception]:
         """The first error of each stage that had one."""

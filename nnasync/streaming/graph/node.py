@@ -22,11 +22,15 @@ logger = logging.getLogger(__name__)
 ErrorPolicy = Literal["item", "stream", "graph"]
 """What an error ends: the item, everything behind the stage, or the graph, which raises it."""
 
+OnSettled = Callable[[str, Item, Outcome], object]
+"""Is told the name of a stage, an item, and what became of it there."""
+
 
 class Context(Protocol):
     """What nodes need of the graph that they are in."""
 
     now: Callable[[], int]
+    on_settled: OnSettled | None
 
     def fail(self, error: Exception) -> None:
         """End the graph with this error, unless it has one."""
@@ -71,7 +75,7 @@ class Node:
         if on_error not in ("item", "stream", "graph"):
             raise InvalidArgument(f'on_error is {on_error!r}, not "item", "stream" or "graph"')
         self.name = name
-        self.ledger = Ledger()
+        self.ledger = Ledger(None if context.on_settled is None else self._tell_settled)
         self.children: list[Inlet] = []
         self.error: Exception | None = None
         self._context = context
@@ -116,7 +120,16 @@ class Node:
 
     def submit(self, item: Item) -> Entry:
         """Enter an item into the account."""
-        return self.ledger.submit(has_deadline=item.deadline_ns is not None)
+        return self.ledger.submit(has_deadline=item.deadline_ns is not None, item=item)
+
+    def _tell_settled(self, entry: Entry) -> None:
+        item, outcome, tell = entry.item, entry.outcome, self._context.on_settled
+        if tell is None or outcome is None or not isinstance(item, Item):
+            return
+        try:
+            tell(self.name, item, outcome)
+        except Exception:
+            logger.exception("on_settled raised for item %d of %s", item.index, self.name)
 
     def is_refused(self, entry: Entry) -> bool:
         """Whether an error has ended everything behind this node, so that the item fails too."""
