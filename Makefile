@@ -71,5 +71,5 @@ $(DEMO): pyproject.toml | $(BIN)/python
 $(DEV): pyproject.toml | $(BIN)/python
 	@echo 'Installing nnasync and the development tools'
 	@$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
-	@$(BIN)/python -m pip install --quiet --editable '.[demo,live,trio,engines]' --group dev
+	@$(BIN)/python -m pip install --quiet --editable '.[demo,live,parquet,trio,engines]' --group dev
 	@touch $(DEMO) $@
