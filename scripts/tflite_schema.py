@@ -177,6 +177,7 @@ def module() -> str:
     options = list(_numbered(tflite.BuiltinOptions))
     parts = [_HEAD]
     parts += [
+        _words("FILE_TABLES", iter(_FILE_TABLES), "The tables that make up a file."),
         _words(
             "TENSOR_TYPES",
             _numbered(tflite.TensorType),

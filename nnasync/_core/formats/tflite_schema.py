@@ -7,6 +7,12 @@ the module struct, with a star for a list of them, or `text`, `table`, `tables` 
 
 from __future__ import annotations
 
+FILE_TABLES = (
+    "Model OperatorCode SubGraph Tensor QuantizationParameters Operator Buffer Metadata "
+    "SignatureDef TensorMap"
+)
+"""The tables that make up a file."""
+
 TENSOR_TYPES = (
     "FLOAT32 FLOAT16 INT32 UINT8 INT64 STRING BOOL INT16 COMPLEX64 INT8 FLOAT64 COMPLEX128 UINT64 "
     "RESOURCE VARIANT UINT32 UINT16 INT4 BFLOAT16"

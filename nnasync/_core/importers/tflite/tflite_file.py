@@ -12,6 +12,7 @@ from typing import Any
 
 from nnasync._core.formats.flatbuffer import BROKEN, Table, empty, fields, root, text
 from nnasync._core.formats.tflite_schema import (
+    FILE_TABLES,
     OPERATORS,
     OPTIONS,
     PARAMETERS,
@@ -117,21 +118,7 @@ def read_file(data: memoryview) -> File:
     return _Reader(data).read()
 
 
-_KNOWN = {
-    name: fields(TABLES[name])
-    for name in (
-        "Model",
-        "OperatorCode",
-        "SubGraph",
-        "Tensor",
-        "QuantizationParameters",
-        "Operator",
-        "Buffer",
-        "Metadata",
-        "SignatureDef",
-        "TensorMap",
-    )
-}
+_KNOWN = {name: fields(TABLES[name]) for name in FILE_TABLES.split()}
 """The fields of the tables that make up a file."""
 
 
