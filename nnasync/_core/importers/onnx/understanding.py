@@ -76,7 +76,7 @@ def _without_dictionaries(message: Any) -> bool:
     maps = {
         node.output[0]: node
         for node in graph.node
-        if node.domain == _LEARNING and node.op_type == "ZipMap"
+        if node.domain == _LEARNING and node.op_type == "ZipMap" and node.output
     }
     read = {name for node in graph.node for name in node.input}
     outputs = [out for out in graph.output if out.name in maps and out.name not in read]
