@@ -59,7 +59,6 @@ class CompilationCache:
         spec: CompileSpec,
         *,
         cores: int,
-        patience_s: float | None = None,
         shared: Callable[[], SharedEntries] | None = None,
     ) -> None:
         """Of `spec` all is in the keys that decides on the plan, as `cores` are.
@@ -71,7 +70,6 @@ class CompilationCache:
         self._digest = spec.fingerprint
         self._deadline = spec.deadline
         self._shared = shared
-        self._patience_s = _PATIENCE_S if patience_s is None else patience_s
         self._common = CacheKey(
             spec.token or spec.fingerprint,
             device_name="",
@@ -223,7 +221,7 @@ class CompilationCache:
     async def _on_thread(self, work: Callable[[], T], otherwise: T) -> T:
         if not self._answers:
             return otherwise
-        patience_s = self._patience_s
+        patience_s = _PATIENCE_S
         if self._deadline is not None:
             remaining_s = self._deadline.remaining_ns(now_ns()) / 1e9
             patience_s = min(patience_s, max(0.0, remaining_s))

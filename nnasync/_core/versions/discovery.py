@@ -10,21 +10,21 @@ from nnasync._core.device_helpers import (
     ForwardingLoweringDevice,
     KnownDevice,
 )
-from nnasync._core.versions.answers import PATIENCE_S, examine
+from nnasync._core.versions.answers import examine
 from nnasync._core.versions.device import Versioned
 from nnasync._core.versions.errands import Errands
 from nnasync.device import Device, LoweringDevice
 from nnasync.hal import HalVersion
 
 
-async def admit(device: Any, errands: Errands, *, patience_s: float = PATIENCE_S) -> Device:
+async def admit(device: Any, errands: Errands) -> Device:
     """A device of any HAL version as one of HAL 1.3 whose answers about itself do not change.
 
     Raises GeneralFailure that says what is wrong with what it says of itself.
     """
     if isinstance(device, Discovered | Versioned):
         return device
-    answers = await examine(device, patience_s=patience_s)
+    answers = await examine(device)
     errands.open()
     if answers.feature_level < HalVersion.V1_3:
         return Versioned(device, answers, errands)
