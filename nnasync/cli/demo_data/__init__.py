@@ -80,7 +80,7 @@ def words_truth() -> WordsTruth:
     return msgspec.json.decode(path("words.json").read_bytes(), type=WordsTruth)
 
 
-def digit_detector(net: Net, *, threshold: float = 0.4) -> vision.Detector:
+def digit_detector(net: Net, *, threshold: float = 0.35) -> vision.Detector:
     """What finds and reads all digits in a picture; `net` is `detector.nnm`, compiled.
 
     `await digit_detector(net)(picture)` gives boxes with the names "0" to "9".
