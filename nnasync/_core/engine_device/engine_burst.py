@@ -53,7 +53,10 @@ class EngineBurst:
 
     def is_free(self) -> bool:
         """Whether nothing is under way; to be asked by a call of the burst, which it counts."""
-        self._fast_state.touch()
+        fast_state = self._fast_state
+        fast_state.is_used = True
+        if not fast_state.is_hot:
+            fast_state.touch()
         return not (self._held or self._closed)
 
     def send(

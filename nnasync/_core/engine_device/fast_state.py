@@ -19,12 +19,13 @@ FAST_STATE_LOOKS = 6
 class FastState:
     """The fast state for one burst; its client's end of the burst is told by `belongs_to`."""
 
-    __slots__ = ("_idle_looks", "_left", "_lock", "_owner", "_used", "_workers", "is_hot")
+    __slots__ = ("_idle_looks", "_left", "_lock", "_owner", "_workers", "is_hot", "is_used")
 
     def __init__(self, workers: Workers) -> None:
         self._workers = workers
         self._lock = threading.Lock()
-        self._used = True
+        self.is_used = True
+        """Whether there was a call since the last look."""
         self._idle_looks = 0
         self._left = False
         self._owner: weakref.ref[object] | None = None
@@ -37,7 +38,7 @@ class FastState:
 
     def touch(self) -> None:
         """Note a call of the burst, which enters the fast state again if it was left."""
-        self._used = True
+        self.is_used = True
         if not self.is_hot:
             self._set(hot=True)
 
@@ -47,7 +48,7 @@ class FastState:
             self.leave()
         if self._left:
             return False
-        used, self._used = self._used, False
+        used, self.is_used = self.is_used, False
         self._idle_looks = 0 if used else self._idle_looks + 1
         if self._idle_looks >= FAST_STATE_LOOKS:
             self._set(hot=False)

@@ -163,12 +163,23 @@ class Burst(OrderedCalls, Generic[R]):
         tally = self._tally if priority is None else self._tally_of(priority)
         tally.calls += 1
         try:
-            if self._quick is not None and out is priority is None and not _measure:
-                value = self._at_once(self._quick, arrays, deadline)
+            quick, prompt = self._quick, self._prompt
+            if (
+                quick is not None
+                and prompt is not None
+                and out is priority is None
+                and not _measure
+                and self._running is None
+                and prompt.is_free()
+            ):
+                self._submitted += 1
+                value = quick.call(arrays, deadline)
                 if value is not None:
+                    self._succeeded += 1
                     tally.completed += 1
                     # What the application says that a call gives is known to nobody here.
                     return value  # type: ignore[no-any-return]
+                self._submitted -= 1  # It goes the longer way, and is counted there.
             # As above.
             return await self._call_in_full(  # type: ignore[no-any-return]
                 arrays, out, deadline, priority, tally, measure=_measure
@@ -226,21 +237,6 @@ class Burst(OrderedCalls, Generic[R]):
         finally:
             self._room.leave()
         return self._finish(call, outs, tally)
-
-    def _at_once(self, quick: QuickCalls, arrays: Sequence[Any], deadline: Deadline | None) -> Any:
-        """The result of a plain call that comes when nothing is under way; else None."""
-        prompt = self._prompt
-        if self._running is not None or prompt is None or not prompt.is_free():
-            return None
-        try:
-            value = quick.call(arrays, deadline)
-        except NNError:
-            self._submitted += 1
-            raise
-        if value is not None:
-            self._submitted += 1
-            self._succeeded += 1
-        return value
 
     def _config_of(
         self, deadline: Deadline | None, priority: Priority | None, *, measure: bool

@@ -65,7 +65,7 @@ class Turn:
     Apart from `Turns`, since the attributes of a `threading.local` are slow to read.
     """
 
-    __slots__ = ("_first", "budget_ns", "company", "number", "spent_ns", "waiting")
+    __slots__ = ("budget_ns", "company", "first", "number", "spent_ns", "waiting")
 
     def __init__(self, budget_ns: float) -> None:
         self.number = 0
@@ -73,7 +73,8 @@ class Turn:
         self.budget_ns = budget_ns
         self.waiting: list[tuple[int, int, float]] = []
         self.company = Company()
-        self._first: object = None
+        self.first: object = None
+        """The task whose call, of those that are worth a hop, was the first of this turn."""
 
     def spend(self, duration_ns: float) -> None:
         """Note an inline run of this turn, the first of which asks for the end of it."""
@@ -115,8 +116,8 @@ class Turn:
         It has while others wait or run on workers, and if another task has run in this turn.
         """
         if self.spent_ns <= 0:
-            self._first = task
-        is_second = self._first is not task and task is not None
+            self.first = task
+        is_second = self.first is not task and task is not None
         self.company.note(has_others=others_run or is_second or len(self.waiting) > 0)
 
 
@@ -232,9 +233,12 @@ class InlineLane:
         It counts as its arrival.
         """
         limit_ns = RETURN * loop_limit_ns(priority, self._inline_budget_ns)
-        if here.spent_ns > 0 or here.company.is_usual or self._busy() or best_ns >= limit_ns:
+        if here.company.is_usual or self._busy() or best_ns >= limit_ns:
             return False
-        here.arrive(current_task(), others_run=False)
+        task = current_task()
+        if here.spent_ns > 0 and here.first is not task:
+            return False
+        here.arrive(task, others_run=False)
         return True
 
     def run(
