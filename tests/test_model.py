@@ -356,7 +356,8 @@ def test_broken_headers(saved: bytes, tmp_path: Path) -> None:
     size = len(saved)
     cases = [
         (patched(saved, 0, "<B", 0), "begins with"),
-        (patched(saved, 8, "<I", 2), "version 2 of the format; known is 1"),
+        (patched(saved, 8, "<I", 3), "version 3 of the format; known are 1 and 2"),
+        (patched(saved, 8, "<I", 2), "version 2 of the format; only 2 has labels"),
         (patched(saved, 12, "<I", 1), "unused bytes"),
         (patched(saved, 63, "<B", 1), "unused bytes"),
         (patched(saved, 16, "<Q", 2**63), "does not fit"),

@@ -98,6 +98,11 @@ def test_they_are_saved_and_change_nothing_where_there_are_none(tmp_path: Path) 
     nn.save(nn.load(path), saved)
     assert nn.load(saved).labels == PETS
     assert nn.describe(saved).labels == PETS
+    content = saved.read_bytes()
+    assert content[8:12] == b"\2\0\0\0"
+    saved.write_bytes(content[:8] + b"\1\0\0\0" + content[12:])
+    with pytest.raises(nn.ModelError, match="version 1 of the format; only 2 has labels"):
+        nn.load(saved)
 
 
 @pytest.mark.anyio

@@ -3,7 +3,7 @@
 A file is a header of 64 bytes, a description and the large constants:
 
     0   8 bytes   magic "NNASYNC" and a zero byte
-    8   u32       version of the format, 1
+    8   u32       version of the format: 1, or 2 of a model with labels
     12  u32       zero
     16  u64       length of the description, which begins at byte 64
     24  u64       offset of the constants: the end of the description, rounded up to 64
@@ -43,7 +43,7 @@ from nnasync.hal.decoders import msgpack_decoder
 from nnasync.memory import ALIGNMENT, Pool, layout, mapped
 
 _MAGIC = b"NNASYNC\0"
-_VERSION = 1
+_VERSION, _WITH_LABELS = 1, 2
 _HEADER = struct.Struct("<8sIIQQQ24x")
 _MAX_DESCRIPTION_BYTES = 256 * 2**20
 
@@ -85,8 +85,12 @@ def load_nnm(path: str | os.PathLike[str]) -> Model:
     try:
         with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
-            description_size, offset, constants = _read_header(file.read(_HEADER.size), size)
+            version, description_size, offset, constants = _read_header(
+                file.read(_HEADER.size), size
+            )
             description = _decode(file.read(description_size))
+            if (version == _WITH_LABELS) != bool(description.labels):
+                raise ModelError(f"has version {version} of the format; only 2 has labels")
             if any(file.read(offset - _HEADER.size - description_size)):
                 raise ModelError("bytes between description and constants are not zero")
             pools: tuple[Memory, ...] = ()
@@ -120,7 +124,8 @@ def _pieces(model: Model) -> Iterator[bytes | memoryview]:
     }
     description = _ENCODER.encode(describe(model, moved))
     start = -(-(_HEADER.size + len(description)) // ALIGNMENT) * ALIGNMENT
-    yield _HEADER.pack(_MAGIC, _VERSION, 0, len(description), start, total)
+    version = _WITH_LABELS if model.labels else _VERSION
+    yield _HEADER.pack(_MAGIC, version, 0, len(description), start, total)
     yield description
     yield bytes(start - _HEADER.size - len(description))
     views = {pool: mapped(model.pools[pool], f"pool {pool} of the model") for pool, _, _ in blocks}
@@ -139,15 +144,15 @@ def _constant_blocks(model: Model) -> list[Block]:
     return list(blocks)
 
 
-def _read_header(header: bytes, file_size: int) -> tuple[int, int, int]:
-    """Length of the description, offset and length of the constants."""
+def _read_header(header: bytes, file_size: int) -> tuple[int, int, int, int]:
+    """The version, length of the description, offset and length of the constants."""
     if len(header) < _HEADER.size:
         raise ModelError(f"has {file_size} bytes, a model's header alone takes {_HEADER.size}")
     magic, version, zero, description, offset, constants = _HEADER.unpack(header)
     if magic != _MAGIC:
         raise ModelError(f"is not a model: it begins with {magic!r}, not {_MAGIC!r}")
-    if version != _VERSION:
-        raise ModelError(f"has version {version} of the format; known is {_VERSION}")
+    if version not in (_VERSION, _WITH_LABELS):
+        raise ModelError(f"has version {version} of the format; known are 1 and 2")
     if zero or any(header[40:]):
         raise ModelError("unused bytes of the header are not zero")
     if description > min(_MAX_DESCRIPTION_BYTES, file_size - _HEADER.size):
@@ -157,7 +162,7 @@ def _read_header(header: bytes, file_size: int) -> tuple[int, int, int]:
         raise ModelError(f"its constants are at byte {offset}, expected {expected}")
     if offset + constants != file_size:
         raise ModelError(f"has {file_size} bytes, its header says {offset + constants}")
-    return description, offset, constants
+    return version, description, offset, constants
 
 
 def _decode(data: bytes) -> ModelDescription:
