@@ -32,7 +32,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     interpreter lock is offered while the runtime is open, in the whole process (0: as it is).
     blas_threads: 1 has each call of BLAS in this process, the application's own with numpy as well,
     run on one thread, from the first network that is compiled for the reference on until the last
-    runtime that wants it is closed: the workers are the parallelism. None leaves BLAS alone.
+    runtime that wants it is closed: the workers are the parallelism. Processes that the runtime
+    starts have no threads of OpenBLAS then, unless OPENBLAS_NUM_THREADS says otherwise. None leaves
+    BLAS alone.
     time_slice_us: the slice that the loop's thread and the workers of MEDIUM and HIGH ask the
     system for, so that they get a core as soon as they wake (0: the system's own).
     competition_budget_ms: how long devices are measured against each other for a model (0: the
