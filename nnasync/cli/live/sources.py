@@ -111,46 +111,38 @@ async def _of_file(name: str) -> Sources:
     def audio() -> RecordedSource:
         return audio_file(name, rate_hz=SAMPLE_RATE_HZ, hop=HOP)
 
-    no_video, no_audio = await _absence(video()), await _absence(audio())
-    if no_video is not None and no_audio is not None:
-        raise no_video
+    pictures, sound = video(), audio()
+    async with pictures, sound:
+        no_video, no_audio = await _absence(pictures), await _absence(sound)
+    _check_either(no_video, no_audio)
     return Sources(
         None if no_video else Repeated(video, FRAME_NS),
         None if no_audio else Repeated(audio, HOP_NS),
     )
 
 
-async def _absence(source: RecordedSource) -> InvalidArgument | None:
-    """Why a file has no such stream, if it has none."""
-    async with source:
-        try:
-            await source.ready()
-        except InvalidArgument as error:
-            return error
-        return None
-
-
 async def _of_address(name: str, tell: Callable[[str], object]) -> Sources:
-    """Picture and sound of an address; what it has not got is found out by asking for it."""
-    wanted = {"video", "audio"}
-    while True:
-        stream = network(name, on_event=lambda event: tell(_told(event)))
-        found: dict[str, LiveSource] = {}
-        if "video" in wanted:
-            found["video"] = stream.video(pixels="rgb24")
-        if "audio" in wanted:
-            found["audio"] = stream.audio(rate_hz=SAMPLE_RATE_HZ, hop=HOP)
-        try:
-            await next(iter(found.values())).ready()
-        except InvalidArgument as error:
-            for source in found.values():
-                await source.aclose()
-            missing = next((kind for kind in wanted if f"has no {kind} stream" in str(error)), "")
-            if not missing or len(wanted) == 1:
-                raise
-            wanted.remove(missing)
-        else:
-            return Sources(found.get("video"), found.get("audio"))
+    stream = network(name, on_event=lambda event: tell(_told(event)))
+    video = stream.video(pixels="rgb24")
+    audio = stream.audio(rate_hz=SAMPLE_RATE_HZ, hop=HOP)
+    no_video, no_audio = await _absence(video), await _absence(audio)
+    _check_either(no_video, no_audio)
+    return Sources(None if no_video else video, None if no_audio else audio)
+
+
+async def _absence(source: LiveSource | RecordedSource) -> InvalidArgument | None:
+    """Why there is no such stream, if there is none; such a source is closed."""
+    try:
+        await source.ready()
+    except InvalidArgument as error:
+        await source.aclose()
+        return error
+    return None
+
+
+def _check_either(no_video: InvalidArgument | None, no_audio: InvalidArgument | None) -> None:
+    if no_video is not None and no_audio is not None:
+        raise no_video
 
 
 def _told(event: NetworkEvent) -> str:

@@ -1,0 +1,75 @@
+"""What `--source` names: recordings with and without sound, and what is none of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nnasync.cli.live import sources
+from nnasync.errors import InvalidArgument
+from tests.streaming.network import servers
+from tests.streaming.network.servers import Server
+
+pytestmark = pytest.mark.anyio
+
+
+def quiet(text: str) -> None:
+    pass
+
+
+async def test_a_recording_without_sound_gives_pictures(toy_data: Path) -> None:
+    async with sources.named(str(toy_data / "digits.mp4"), None, quiet) as found:
+        assert found.audio is None
+        assert found.video is not None
+        item = await anext(aiter(found.video))
+        assert item.data.shape == (64, 64, 3)
+        await found.video.aclose()
+
+
+async def test_sound_alone_is_played(toy_data: Path) -> None:
+    async with sources.named(str(toy_data / "words.flac"), None, quiet) as found:
+        assert found.video is None
+        assert found.audio is not None
+        item = await anext(aiter(found.audio))
+        assert item.data.shape == (160,)
+        await found.audio.aclose()
+
+
+async def test_the_clips_have_a_wall_around_them(toy_data: Path) -> None:
+    async with sources.of_clips(toy_data) as found:
+        assert found.video is not None
+        item = await anext(aiter(found.video))
+        assert item.data.shape == (128, 128)
+        assert len(np.unique(item.data[:32])) == 1
+        await found.video.aclose()
+
+
+async def test_a_camera_in_the_network_has_no_sound(
+    no_leaks: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    told: list[str] = []
+    with Server("http", servers.motion_jpeg(), path="/camera.mjpg") as server:
+        async with sources.named(server.url, None, told.append) as found:
+            assert found.audio is None
+            assert found.video is not None
+            item = await anext(aiter(found.video))
+            assert item.data.shape[2] == 3
+            await found.video.aclose()
+    assert told[0] == "the source is connected"
+
+
+async def test_an_address_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match="is no address"):
+        async with sources.named("://nothing", None, quiet):
+            raise AssertionError("it was opened")
+
+
+@pytest.mark.one_loop("nothing is awaited")
+async def test_what_is_none_of_these_is_told() -> None:
+    sources.check("demo")
+    sources.check("rtsp://camera.local/stream")
+    sources.check("0")
+    with pytest.raises(InvalidArgument, match="corridor.mp4 is no file; --source takes 'demo'"):
+        sources.check("corridor.mp4")
