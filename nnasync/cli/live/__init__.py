@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import logging
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +79,25 @@ def _command(arguments: argparse.Namespace) -> int:
         raise InvalidArgument(
             f"the live page needs {', '.join(missing)}: python -m pip install 'nnasync[live]'"
         )
-    return run(_serve, arguments)
+    with _one_line_an_error():
+        return run(_serve, arguments)
+
+
+@contextmanager
+def _one_line_an_error() -> Iterator[None]:
+    """What fails for an item is told without its traceback: killing a driver is part of the page."""
+
+    class OneLine(logging.Formatter):
+        def formatException(self, ei: object) -> str:  # noqa: N802  # the name is logging's
+            return ""
+
+    handler, logger = logging.StreamHandler(), logging.getLogger("nnasync")
+    handler.setFormatter(OneLine("%(message)s"))
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
 
 
 async def _serve(arguments: argparse.Namespace) -> int:

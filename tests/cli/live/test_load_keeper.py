@@ -39,14 +39,12 @@ async def test_a_load_follows_what_is_asked_for() -> None:
     keeper = LoadKeeper(LowLoad(network, [np.zeros(1, np.float32)], 0), 1)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(keeper.run)
-        for step, calls in (
-            (lambda: keeper.watch(is_watched=True), 2),
-            (lambda: keeper.set(3), 6),
-            (lambda: keeper.set(0), 0),
-            (lambda: keeper.set(2), 4),
-            (lambda: keeper.watch(is_watched=False), 0),
-        ):
-            step()
-            await until(network.is_asked(calls))
+        keeper.watch(is_watched=True)
+        await until(network.is_asked(2))
+        for clients in (3, 0, 2):
+            keeper.set(clients)
+            await until(network.is_asked(2 * clients))
+        keeper.watch(is_watched=False)
+        await until(network.is_asked(0))
         tasks.cancel_scope.cancel()
     assert network.asking == 0

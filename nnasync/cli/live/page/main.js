@@ -73,6 +73,8 @@ socket.addEventListener("tick", ({ detail: tick }) => {
   }
   timeline.add(tick);
   controls.update(tick, hello?.driver);
+  const pages = tick.viewers > 1 ? `connected, ${tick.viewers} pages are open` : "connected";
+  if (get("connection").textContent !== pages) get("connection").textContent = pages;
   get("cpu-machine").style.width = `${tick.machine_busy * 100}%`;
   get("cpu-process").style.width = `${tick.process_busy * 100}%`;
   get("cpu-text").textContent = `${hello?.cores ?? ""} cores ${Math.round(tick.machine_busy * 100)} %`;
