@@ -85,7 +85,7 @@ def _command(arguments: argparse.Namespace) -> int:
 
 @contextmanager
 def _one_line_an_error() -> Iterator[None]:
-    """What fails for an item is told without its traceback: killing a driver is part of the page."""
+    """An item that fails is told without its traceback: killing a driver is part of the page."""
 
     class OneLine(logging.Formatter):
         def formatException(self, ei: object) -> str:  # noqa: N802  # the name is logging's
