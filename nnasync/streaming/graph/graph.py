@@ -349,7 +349,7 @@ class Graph:
 
     def account(self) -> GraphAccount:
         """Where every item is, or what became of it, by stage."""
-        return GraphAccount({name: node.ledger.account for name, node in self._nodes.items()})
+        return GraphAccount({name: node.account() for name, node in self._nodes.items()})
 
     def statistics(self, *stages: str) -> StreamStatistics:
         """Account, latencies and met deadlines of stages that follow one another, as of one.

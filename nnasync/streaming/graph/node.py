@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol
 import anyio
 
 from nnasync.errors import InvalidArgument
-from nnasync.streaming.account import Entry, Ledger, Outcome
+from nnasync.streaming.account import Account, Entry, Ledger, Outcome
 from nnasync.streaming.item import Item
 
 logger = logging.getLogger(__name__)
@@ -82,6 +82,10 @@ class Node:
         self._on_error = on_error
         self._parents = 0
         self._is_over = False
+
+    def account(self) -> Account:
+        """Where the items of this node are now."""
+        return self.ledger.account
 
     def inlet(self) -> Inlet:
         """A way in for one more node."""

@@ -17,7 +17,7 @@ import anyio.lowlevel
 from nnasync._core.clock import Deadline
 from nnasync.errors import Cancelled, InvalidArgument, MissedDeadline
 from nnasync.hal import Priority
-from nnasync.streaming.account import Entry, Outcome
+from nnasync.streaming.account import Account, Entry, Outcome
 from nnasync.streaming.graph.node import Context, ErrorPolicy, Node, Signal
 from nnasync.streaming.item import Item, TakeLosses
 from nnasync.streaming.stage import Policy
@@ -62,6 +62,11 @@ class SourceNode(Node):
                     await close()
             self._count_losses()
         await self.finish()
+
+    def account(self) -> Account:
+        """Where its items are now; those that the source lost since the last one came, too."""
+        self._count_losses()
+        return super().account()
 
     def _ask_for_less(self) -> None:
         """Where only some items a second are wanted, a source may be able to make no others."""

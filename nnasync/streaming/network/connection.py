@@ -26,6 +26,9 @@ _LOOK_S = 0.1
 _UNTIMED = {"mpjpeg", "mjpeg", "h264", "hevc"}
 """Formats without times: FFmpeg makes some up, of a rate that it guesses."""
 
+_MOST_PIXELS = 2**26
+"""A picture that says it has more is broken, or meant to take all the memory."""
+
 _WRAP_NS = {"mpegts": 2**33 * 1_000_000_000 // 90_000}
 """Where the times of a format begin anew."""
 
@@ -129,11 +132,14 @@ class Connection:
         found, missing = {}, []
         for outlet in self._outlets:
             stream = next((s for s in container.streams if s.type == outlet.kind), None)
-            if stream is None:
-                error = InvalidArgument(f"{self._address.name} has no {outlet.kind} stream")
+            if stream is None or stream.codec_context is None:
+                lack = "" if stream is None else " whose codec is known"
+                error = InvalidArgument(f"{self._address.name} has no {outlet.kind} stream{lack}")
                 missing.append((outlet, error))
                 continue
-            stream.codec_context.thread_count = 1
+            codec = stream.codec_context
+            codec.thread_count = 1
+            codec.options = {"max_pixels": str(_MOST_PIXELS)}
             timing = self._timing(container)
             outlet.begin(timing)
             found[stream.index] = outlet, timing

@@ -16,6 +16,7 @@ import pytest
 
 from nnasync.errors import BadState, DeviceUnavailable, InvalidArgument
 from nnasync.streaming import Backoff, Graph, Item, NetworkEvent, Outcome, network
+from nnasync.streaming.network import connection
 from tests.rigs import until
 from tests.streaming.graph_rig import check
 
@@ -229,6 +230,19 @@ class TestWhatBreaks:
             async with graph:
                 await until(lambda: len(seen) > 20 and graph.account().stages["camera"].failed > 0)
         check(graph)
+
+    @pytest.mark.one_loop("what is too large is found in the thread")
+    async def test_pictures_that_are_too_large_are_counted(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(connection, "_MOST_PIXELS", 1000)
+        with Server("tcp", live(transport_stream(), then=Line.stall)) as server:
+            graph = Graph()
+            graph.source(network(server.url).video(), name="camera").sink(lambda item: None)
+            async with graph:
+                await until(lambda: graph.account().stages["camera"].failed > 5)
+        check(graph)
+        assert graph.account().stages["camera"].passed == 0
 
     @pytest.mark.one_loop("the same breaks with the same seed; the loop has no part in them")
     @pytest.mark.parametrize("seed", range(3))
