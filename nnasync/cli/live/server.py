@@ -68,7 +68,7 @@ async def serve(options: LiveOptions, on_ready: Callable[[str], object]) -> None
                 load,
                 names,
                 settings,
-                source=options.source,
+                source=sources.shown(options.source),
                 open_clips=lambda: sources.of_clips(options.data),
             )
             server = _server(studio, options)

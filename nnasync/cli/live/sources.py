@@ -6,6 +6,7 @@ A recording is played over and over. Where there is only one of picture and soun
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -74,6 +75,11 @@ async def of_browser(offer: str, answer: Callable[[str], object]) -> AsyncIterat
         )
         answer(peer.answer)
         yield sources
+
+
+def shown(name: str) -> str:
+    """What pages are told of a source: an address without the name and the password in it."""
+    return re.sub(r"://[^/]*@", "://", name)
 
 
 def check(name: str) -> None:
