@@ -2,10 +2,11 @@
 
 Each contestant runs in a process of its own under `valgrind --tool=callgrind`, with few calls and
 with more; the difference of the two counts is free of start-up, and hardly differs from one machine
-to the next. Upkeep that happens to come along only adds to a count, so the least of all rounds
-counts. A further run without valgrind counts calls of Python and of C functions. The bare plan, run
-in a plain loop, is taken off all the others. With `--tree` other checkouts are counted beside this
-one, so that a change can be compared with what was there before it.
+to the next. Only the thread of the loop is counted: how long others look for work depends on what
+else the machine does. Upkeep that happens to come along only adds to a count, so the least of all
+rounds counts. A further run without valgrind counts calls of Python and of C functions. The bare
+plan, run in a plain loop, is taken off all the others. With `--tree` other checkouts are counted
+beside this one, so that a change can be compared with what was there before it.
 """
 
 from __future__ import annotations
@@ -159,11 +160,14 @@ def instructions(tree: Path, path: Path, contestant: str, rounds: int) -> float:
 
 
 def counted(tree: Path, path: Path, contestant: str, calls: int) -> int:
-    """Instructions of a whole process that makes so many calls."""
+    """Instructions of the thread of the loop in a process that makes so many calls."""
     with tempfile.TemporaryDirectory() as folder:
-        valgrind = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={folder}/out"]
+        out = f"--callgrind-out-file={folder}/out"
+        valgrind = ["valgrind", "--tool=callgrind", "--separate-threads=yes", out]
         told = child(tree, path, contestant, calls, *valgrind)
-    found = re.search(r"Collected : (\d+)", told)
+        first = Path(folder, "out-01")
+        text = first.read_text(encoding="utf-8") if first.exists() else ""
+    found = re.search(r"^(?:summary|totals): (\d+)", text, re.MULTILINE)
     if found is None:
         sys.exit(f"valgrind gave no count:\n{told[-2000:]}")
     return int(found[1])
