@@ -34,6 +34,7 @@ from nnasync._core.compilation.report import devices_of as devices_of
 from nnasync._core.compilation.spec import DEFAULT_BUDGET_NS as DEFAULT_BUDGET_NS
 from nnasync._core.compilation.spec import Apart as Apart
 from nnasync._core.compilation.spec import CompileSpec as CompileSpec
+from nnasync._core.compilation.spec import PlanTerms as PlanTerms
 from nnasync._core.compilation.upgrade import bring_in as bring_in
 from nnasync._core.compilation.upgrade import tell as tell
 from nnasync._core.compilation.verdicts import Verdicts as Verdicts

@@ -52,46 +52,52 @@ class Apart(msgspec.Struct, frozen=True):
     devices: tuple[str, ...]
 
 
-class CompileSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A model, the devices that may run it, and how they are chosen.
+class PlanTerms(msgspec.Struct, frozen=True, kw_only=True):
+    """What decides on the plan of a model: networks of a runtime that agree in it share one plan.
+
+    fingerprint: SHA-256 of the model or its file; `token` names it in `cache_dir` instead. devices:
+    in the order in which they are tried. precision: "exact" allows only what is bit-stable, "bf16"
+    floats with less than float32. pin: names who is to run the model. preemption_quantum_ms: how
+    long the parts of a plan may take. wait: for the "best" plan, or only for the "first", which the
+    best one follows. reference: who judges where it is not among the devices. budget_ns: how long
+    the turns of a contest take, 0 for none.
+    """
+
+    fingerprint: bytes
+    devices: Sequence[Device]
+    preference: ExecutionPreference = ExecutionPreference.FAST_SINGLE_ANSWER
+    precision: str | None = None
+    pin: str | None = None
+    preemption_quantum_ms: float | None = None
+    wait: str = "best"
+    cache_dir: str | os.PathLike[str] | None = None
+    token: bytes | None = None
+    reference: Device | None = None
+    budget_ns: int = DEFAULT_BUDGET_NS
+
+
+class CompileSpec(PlanTerms, frozen=True, kw_only=True):
+    """The terms of a plan, and how this compilation goes about it, which networks do not share.
 
     source: the model, or what loads it on a thread. whole: what loads it as one operation of the
-    engine that its file was made for. fingerprint: SHA-256 of the model or its file;
-    `token` names it in `cache_dir` instead. name: of the network, in the metrics. devices: in the
-    order in which they are tried. precision: "exact" allows only what is bit-stable, "bf16" floats
-    with less than float32. pin: names who is to run the model. preemption_quantum_ms: how long the
-    parts of a plan may take. wait: for the "best" plan, or only for the "first", which the best
-    one follows.
-
-    reference: who judges where it is not among the devices. fallbacks: without them nothing falls
-    back. budget_ns: how long the turns of a contest take, 0 for none. patience_s: how long a device
-    may take to run a sample. code: fingerprints of the drivers of third parties, by device.
-    verdicts: what earlier contests decided. loading_ms: reads what engines take until they are
-    ready here, by name and version. again: hold a contest although its outcome is
-    remembered. apart: where contests are held outside of this process. in_background: whether
-    somebody waits for a contest less than for everything else; it may take `background_ns` of
-    processor time then. trying: called with the name of each device before it prepares or runs.
+    engine that its file was made for. name: of the network, in the metrics. fallbacks: without them
+    nothing falls back. patience_s: how long a device may take to run a sample. code: fingerprints
+    of the drivers of third parties, by device. verdicts: what earlier contests decided. loading_ms:
+    reads what engines take until they are ready here, by name and version. again: hold a contest
+    although its outcome is remembered. apart: where contests are held outside of this process.
+    in_background: whether somebody waits for a contest less than for everything else; it may take
+    `background_ns` of processor time then. trying: called with the name of each device before it
+    prepares or runs.
 
     Raises InvalidArgument for what makes no sense.
     """
 
     source: Model | Callable[[], Model]
-    fingerprint: bytes
-    devices: Sequence[Device]
-    preference: ExecutionPreference = ExecutionPreference.FAST_SINGLE_ANSWER
-    priority: Priority = Priority.MEDIUM
-    precision: str | None = None
-    deadline: Deadline | None = None
-    pin: str | None = None
-    preemption_quantum_ms: float | None = None
-    wait: str = "best"
-    name: str | None = None
-    cache_dir: str | os.PathLike[str] | None = None
-    token: bytes | None = None
     whole: Callable[[], Model] | None = None
-    reference: Device | None = None
+    name: str | None = None
+    priority: Priority = Priority.MEDIUM
+    deadline: Deadline | None = None
     fallbacks: Fallbacks | None = None
-    budget_ns: int = DEFAULT_BUDGET_NS
     patience_s: float = PATIENCE_S
     code: Mapping[str, str] = {}
     verdicts: Verdicts | None = None

@@ -20,7 +20,7 @@ from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 import msgspec
 
 from nnasync._core.clock import Deadline, Watchdog, now_ns
-from nnasync._core.compilation import Compilation, CompileSpec
+from nnasync._core.compilation import Compilation, CompileSpec, PlanTerms
 from nnasync._core.execution import Net
 from nnasync._core.execution.room import Room
 from nnasync.device import Device, PreparedModel, SharingDevice
@@ -33,21 +33,6 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 Share = Callable[[PreparedModel, Priority], Awaitable[PreparedModel]]
 Compile = Callable[[], Awaitable[Compilation]]
-
-_OWN = {
-    "priority",
-    "name",
-    "deadline",
-    "source",
-    "whole",
-    "fallbacks",
-    "verdicts",
-    "apart",
-    "trying",
-    "code",
-    "loading_ms",
-}
-"""Fields of a spec that two compilations of one plan may differ in."""
 
 _FRESH_NS = 600_000_000_000
 """The outcome of a contest that was held again counts for all networks of its plan for so long."""
@@ -193,12 +178,10 @@ async def _shared(net: Net, priority: Priority) -> Compilation | None:
     return msgspec.structs.replace(compilation, prepared=twin, report=net._report)
 
 
-def _key(spec: CompileSpec) -> object:
+def _key(spec: PlanTerms) -> object:
     """What compilations that share a plan have in common."""
-    terms = msgspec.structs.asdict(spec)
-    for name in _OWN:
-        del terms[name]
+    terms = {name: getattr(spec, name) for name in PlanTerms.__struct_fields__}
     terms["devices"] = tuple(map(id, spec.devices))
     terms["reference"] = id(spec.reference)
     terms["cache_dir"] = None if spec.cache_dir is None else os.fspath(spec.cache_dir)
-    return tuple(terms.items())
+    return tuple(terms.values())
