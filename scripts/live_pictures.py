@@ -8,6 +8,7 @@ The camera of that browser shows written digits on a wall, its microphone plays 
 from __future__ import annotations
 
 import argparse
+import itertools
 import re
 import subprocess
 import sys
@@ -26,6 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SIZE = 480
 WIDTH = 640
 MARGIN = 12
+DIGITS = 6
 SHOTS = (
     ("live-desktop.png", 1280, False, 1.0),
     ("live-dark.png", 1280, True, 1.0),
@@ -38,7 +40,12 @@ def main() -> None:
     """Take all of them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "images")
-    parser.add_argument("--seed", type=int, default=7, help="of the digits before the camera")
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=7,
+        help="of the first scene that is tried; one with six digits is taken",
+    )
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name, _server() as url:
         folder = Path(name)
@@ -56,7 +63,8 @@ def write_camera(path: Path, seed: int, frames: int) -> None:
     sys.path.insert(0, str(ROOT / "scripts"))
     from training.detection_scenes import scene
 
-    found = scene(np.random.default_rng(seed))
+    scenes = (scene(np.random.default_rng(number)) for number in itertools.count(seed))
+    found = next(each for each in scenes if len(each.boxes) >= DIGITS)
     large = resized(found.image, (WIDTH + 2 * MARGIN,) * 2)
     middle = (found.boxes[:, 1].min() + found.boxes[:, 3].max()) / 2 / found.image.shape[0]
     top = min(max(round(middle * WIDTH - SIZE / 2), 0), WIDTH - SIZE)
