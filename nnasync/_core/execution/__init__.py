@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from nnasync._core.deferred import names
 from nnasync._core.execution.launch import Execution as Execution
+from nnasync._core.execution.measured import Measured as Measured
 from nnasync._core.execution.net import Net as Net
-from nnasync._core.execution.ports import Measured as Measured
 from nnasync._core.execution.ports import Port as Port
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ import threading
 import warnings
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from nnasync._core.clock import Deadline
 from nnasync._core.deferred import deferred
@@ -30,8 +30,9 @@ from nnasync._core.execution.calls import (
     OrderedCalls,
 )
 from nnasync._core.execution.launch_arguments import config_of
+from nnasync._core.execution.measured import MeasuredCalls
 from nnasync._core.execution.placing import placed
-from nnasync._core.execution.ports import Measured, Ports, R, in_order, out_in_order
+from nnasync._core.execution.ports import Ports, R, in_order, out_in_order
 from nnasync._core.execution.quick_calls import QuickCalls, quick_calls
 from nnasync._core.execution.remote_line import RemoteLine
 from nnasync._core.execution.room import OnFull, Room
@@ -73,7 +74,7 @@ _LATE_NS = 500_000
 """A device in another process answers at the deadline itself; this is how long that may take."""
 
 
-class Burst(OrderedCalls, Generic[R]):
+class Burst(OrderedCalls, MeasuredCalls[R]):
     """A stream of executions of one network, made by `net.burst()`; an async context manager."""
 
     def __init__(
@@ -153,7 +154,6 @@ class Burst(OrderedCalls, Generic[R]):
         deadline: Deadline | None = None,
         out: Any = None,
         priority: Priority | None = None,
-        _measure: bool = False,
     ) -> R:
         """Run once on the stream's state; arguments and results as of a network's call.
 
@@ -168,7 +168,6 @@ class Burst(OrderedCalls, Generic[R]):
                 quick is not None
                 and prompt is not None
                 and out is priority is None
-                and not _measure
                 and self._running is None
                 and prompt.is_free()
             ):
@@ -180,10 +179,9 @@ class Burst(OrderedCalls, Generic[R]):
                     # What the application says that a call gives is known to nobody here.
                     return value  # type: ignore[no-any-return]
                 self._submitted -= 1  # It goes the longer way, and is counted there.
-            # As above.
-            return await self._call_in_full(  # type: ignore[no-any-return]
-                arrays, out, deadline, priority, tally, measure=_measure
-            )
+            value = await self._call_in_full(arrays, out, deadline, priority)
+            tally.completed += 1
+            return value  # type: ignore[no-any-return]  # As above.
         except BaseException as error:
             tally.ended(error, deadline)
             raise
@@ -194,9 +192,8 @@ class Burst(OrderedCalls, Generic[R]):
         out: Any,
         deadline: Deadline | None,
         priority: Priority | None,
-        tally: Tally,
         *,
-        measure: bool,
+        measure: bool = False,
     ) -> Any:
         """A call of any form, at once or in its turn; most are one array that fits and is cheap."""
         self._check(deadline)
@@ -219,7 +216,7 @@ class Burst(OrderedCalls, Generic[R]):
         if self._running is None and not self._turn.is_half_spent():
             answer = self._ask(slot, requests, config)
         if answer.__class__ is ExecutionResult:
-            return self._value(slot, answer, outs, tally, measure=measure)
+            return self._value(slot, answer, outs, measure=measure)
         if answer is None and deadline is not None:
             self._check_heard(slot, config.deadline_ns)
         call = BurstCall(slot, requests, config)
@@ -236,7 +233,10 @@ class Burst(OrderedCalls, Generic[R]):
                 await self._wait(call)
         finally:
             self._room.leave()
-        return self._finish(call, outs, tally)
+        return self._finish(call, outs)
+
+    def _tally_at(self, priority: Priority | None) -> Tally:
+        return self._tally if priority is None else self._tally_of(priority)
 
     def _config_of(
         self, deadline: Deadline | None, priority: Priority | None, *, measure: bool
@@ -244,19 +244,6 @@ class Burst(OrderedCalls, Generic[R]):
         """How a call runs that says something of it."""
         usual = self._config.priority if priority is None else priority
         return config_of(deadline, usual, measure=measure)
-
-    async def measured(
-        self,
-        *arrays: Any,
-        deadline: Deadline | None = None,
-        out: Any = None,
-        priority: Priority | None = None,
-    ) -> Measured[R]:
-        """The same with timings."""
-        found: Any = await self(
-            *arrays, deadline=deadline, out=out, priority=priority, _measure=True
-        )
-        return Measured(*found)
 
     async def state(self) -> dict[str, Array]:
         """Copies of the stream's state, by the names of the model's state inputs; {} without any.
@@ -515,29 +502,22 @@ class Burst(OrderedCalls, Generic[R]):
             call.cancel()
         self._discard(call.slot)
 
-    def _finish(self, call: BurstCall, outs: Sequence[Any] | None, tally: Tally) -> Any:
+    def _finish(self, call: BurstCall, outs: Sequence[Any] | None) -> Any:
         outcome = call.outcome
         if outcome is None:
             raise BadState("the burst ended without answering this call")
         if isinstance(outcome, NNError):
             self._discard(call.slot)
             raise fresh(outcome) from outcome
-        return self._value(call.slot, outcome, outs, tally, measure=call.config.measure)
+        return self._value(call.slot, outcome, outs, measure=call.config.measure)
 
     def _value(
-        self,
-        slot: BurstSlot,
-        result: ExecutionResult,
-        outs: Sequence[Any] | None,
-        tally: Tally,
-        *,
-        measure: bool,
+        self, slot: BurstSlot, done: ExecutionResult, outs: Sequence[Any] | None, *, measure: bool
     ) -> Any:
         value = slot.read(outs)
         self._slots.give_back(slot)
         self._succeeded += 1
-        tally.completed += 1
-        return (value, result.timing) if measure else value
+        return (value, done.timing) if measure else value
 
     def _discard(self, slot: BurstSlot) -> None:
         """Forget a slot that the device may still use; its memory goes when the device lets go."""

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import warnings
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import msgspec
 import numpy as np
@@ -22,10 +22,10 @@ from nnasync._core.execution.launch_arguments import (
     launch_config,
     spread,
 )
+from nnasync._core.execution.measured import MeasuredCalls
 from nnasync._core.execution.older_names import by_old_names, older_name
 from nnasync._core.execution.placing import carried, place, placed
 from nnasync._core.execution.ports import (
-    Measured,
     Port,
     R,
     as_given,
@@ -78,7 +78,7 @@ DEFAULT_DEPTH = 8
 """The default number of executions of a burst in flight."""
 
 
-class Net(Generic[R]):
+class Net(MeasuredCalls[R]):
     """A compiled network of a runtime, made by `rt.compile`.
 
     `await net(x)` answers with fresh arrays, `net.launch(x)` returns at once with a fence,
@@ -201,7 +201,7 @@ class Net(Generic[R]):
         self._tally = self._tally_of(self._priority, devices_of(report))
 
     def _tally_at(self, priority: Priority | None) -> Tally:
-        """What counts calls of this priority; what is none is counted as usual, where it fails."""
+        """What counts calls of this priority; what is none fails, and is counted as usual."""
         if priority.__class__ is not Priority:
             return self._tally
         return self._tally_of(priority, devices_of(self._report))
@@ -222,7 +222,6 @@ class Net(Generic[R]):
         deadline: Deadline | None = None,
         out: Any = None,
         priority: Priority | None = None,
-        _measure: bool = False,
     ) -> R:
         """Run once: an array, or a tuple of arrays if there are several outputs.
 
@@ -237,13 +236,13 @@ class Net(Generic[R]):
         tally.calls += 1
         try:
             quick = self._quick
-            if quick is not None and out is priority is None and not _measure:
+            if quick is not None and out is priority is None:
                 value = quick.call(arrays, deadline)
                 if value is not None:
                     tally.completed += 1
                     # What the application says that a call gives is known to nobody here.
                     return value  # type: ignore[no-any-return]
-            value = await self._call_in_full(arrays, out, deadline, priority, measure=_measure)
+            value = await self._call_in_full(arrays, out, deadline, priority)
             tally.completed += 1
             return value  # type: ignore[no-any-return]
         except BaseException as error:
@@ -257,7 +256,7 @@ class Net(Generic[R]):
         deadline: Deadline | None,
         priority: Priority | None,
         *,
-        measure: bool,
+        measure: bool = False,
     ) -> Any:
         """A call of any form; most are one array that fits and is cheap."""
         self._check(deadline)
@@ -295,20 +294,6 @@ class Net(Generic[R]):
         value = slot.read(outs)
         slots.give_back(slot)
         return (value, done.timing) if measure else value
-
-    async def measured(
-        self,
-        *arrays: Any,
-        deadline: Deadline | None = None,
-        out: Any = None,
-        priority: Priority | None = None,
-    ) -> Measured[R]:
-        """Run once: the result as of a call, and its Timing."""
-        # A call that measures gives a pair, which its type does not say: so the two ignores there.
-        found: Any = await self(
-            *arrays, deadline=deadline, out=out, priority=priority, _measure=True
-        )
-        return Measured(*found)
 
     def as_dict(self, result: R) -> dict[str, Array | Any]:
         """The result of a call by the names of the outputs."""
@@ -467,7 +452,7 @@ class Net(Generic[R]):
             on_full=on_full,
             owner=self,
             priority=priority,
-            tally=lambda each: self._tally if each is None else self._tally_at(each),
+            tally=self._tally_at,
             device=None if self._inline else self._compilation.device,
             memory=private_memory if self._inline else own_memory,
         )

@@ -18,7 +18,7 @@ from nnasync._core.execution.flexible import FlexibleCalls
 from nnasync._core.execution.ports import R, in_order
 from nnasync._core.execution.room import Room
 from nnasync.errors import DeviceUnavailable, because
-from nnasync.hal import ExecutionConfig, Priority
+from nnasync.hal import Priority
 
 
 class FlexibleBurst(Burst[R]):
@@ -29,29 +29,18 @@ class FlexibleBurst(Burst[R]):
         self._calls = calls
         self._turn_of_one = Room(1, "wait", self._workers.watchdog)
 
-    async def __call__(
+    async def _call_in_full(
         self,
-        *arrays: Any,
-        deadline: Deadline | None = None,
-        out: Any = None,
-        priority: Priority | None = None,
-        _measure: bool = False,
+        arrays: Sequence[Any],
+        out: Any,
+        deadline: Deadline | None,
+        priority: Priority | None,
+        *,
+        measure: bool = False,
     ) -> Any:
-        """Run once; arguments and results as of a network's call."""
-        tally = self._tally if priority is None else self._tally_of(priority)
-        tally.calls += 1
-        try:
-            await self._let_in(deadline)
-            config = self._config_of(deadline, priority, measure=_measure)
-            value = await self._in_turn(arrays, out, config)
-        except BaseException as error:
-            tally.ended(error, deadline)
-            raise
-        tally.completed += 1
-        return value
-
-    async def _in_turn(self, arrays: Sequence[Any], out: Any, config: ExecutionConfig) -> Any:
-        """The answer to one call, after those before it."""
+        """A call of any form, after those before it."""
+        await self._let_in(deadline)
+        config = self._config_of(deadline, priority, measure=measure)
         values = self._calls.given(in_order(self._ports.inputs, arrays, "input"))
         turn = self._turn_of_one
         self._room.enter()
@@ -70,7 +59,7 @@ class FlexibleBurst(Burst[R]):
         finally:
             self._room.leave()
         self._succeeded += 1
-        return (value, result.timing) if config.measure else value
+        return (value, result.timing) if measure else value
 
     def close(self) -> None:
         """End the burst; calls in flight end with DeviceUnavailable. Idempotent."""

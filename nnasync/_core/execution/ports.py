@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 
 from nnasync._core.deferred import deferred
 from nnasync.errors import InvalidArgument
-from nnasync.hal import Array, Model, Operand, Shape, Timing, dtype_of, is_fully_specified
+from nnasync.hal import Array, Model, Operand, Shape, dtype_of, is_fully_specified
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -89,13 +89,6 @@ class Port(msgspec.Struct, frozen=True):
     def zero(self) -> Any:
         """What stands for zero in an array of it: bytes where the type is a vendor's."""
         return b"" if self.dtype.type is np.void else self.zero_point
-
-
-class Measured(NamedTuple, Generic[R]):
-    """What a call gave, and how long it took."""
-
-    value: R
-    timing: Timing
 
 
 class Ports(msgspec.Struct, frozen=True):

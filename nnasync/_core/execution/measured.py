@@ -1,0 +1,57 @@
+"""Calls that tell how long they took, the same for networks and for bursts."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, Generic, NamedTuple
+
+from nnasync._core.clock import Deadline
+from nnasync._core.execution.ports import R
+from nnasync.hal import Priority, Timing
+from nnasync.tracing.tally import Tally
+
+
+class Measured(NamedTuple, Generic[R]):
+    """What a call gave, and how long it took."""
+
+    value: R
+    timing: Timing
+
+
+class MeasuredCalls(ABC, Generic[R]):
+    """What can be called, and measured in doing so."""
+
+    async def measured(
+        self,
+        *arrays: Any,
+        deadline: Deadline | None = None,
+        out: Any = None,
+        priority: Priority | None = None,
+    ) -> Measured[R]:
+        """Run once, with arguments as of a call: the result as of a call, and its Timing."""
+        tally = self._tally_at(priority)
+        tally.calls += 1
+        try:
+            found = await self._call_in_full(arrays, out, deadline, priority, measure=True)
+        except BaseException as error:
+            tally.ended(error, deadline)
+            raise
+        tally.completed += 1
+        return Measured(*found)
+
+    @abstractmethod
+    def _tally_at(self, priority: Priority | None) -> Tally:
+        """What counts calls of this priority, or of the usual one."""
+
+    @abstractmethod
+    async def _call_in_full(
+        self,
+        arrays: Sequence[Any],
+        out: Any,
+        deadline: Deadline | None,
+        priority: Priority | None,
+        *,
+        measure: bool = False,
+    ) -> Any:
+        """A call of any form: the result, or where it is measured the result and its Timing."""
