@@ -19,8 +19,9 @@ class Item(Struct):
     """One frame or hop of a stream.
 
     `captured_ns` is the time on the monotonic clock at which its last sample was there, `media_ns`
-    the same moment counted from the beginning of the stream. `data` is an array for the sources of
-    this package; a stage takes anything that its `prepare` or its network takes.
+    the same moment counted from the beginning of the stream, or 0 where nobody tells it. `data` is
+    an array for the sources of this package; a stage takes anything that its `prepare` or its
+    network takes.
 
     `epoch` counts how often the source had to begin anew: between items of different epochs
     something is missing. In a graph an item also has its deadline and its priority, if its source

@@ -11,27 +11,31 @@ from nnasync.errors import InvalidArgument
 from nnasync.hal import Array
 from nnasync.streaming.item import Item
 from nnasync.streaming.sinks.file_sink import FileSink
+from nnasync.streaming.sinks.timeline import Timeline, Times, check_times
 
 _GAP_S = 0.05
 _FULL_SCALE = 32767
 
 
-def audio_recorder(path: str | os.PathLike[str], *, rate_hz: int = 16000) -> FileSink:
+def audio_recorder(
+    path: str | os.PathLike[str], *, rate_hz: int = 16000, times: Times = "media"
+) -> FileSink:
     """A sink that writes hops to a .wav file of 16 bits; they are mono float32 from -1 to 1.
 
-    Where more than 50 ms are missing between the times of capture there is silence, so that the
-    recording has the length of what it records. Raises InvalidArgument for a rate that is not
-    positive.
+    Where more than 50 ms are missing between the times of hops there is silence, so that the
+    recording has the length of what it records. `times` says which times, as for `video_recorder`.
+    Raises InvalidArgument for a rate that is not positive, and for other `times`.
     """
+    check_times(times)
     if rate_hz <= 0:
         raise InvalidArgument(f"rate_hz is {rate_hz}, it must be positive")
-    return FileSink(path, lambda name, item: _Wave(name, item, rate_hz))
+    return FileSink(path, lambda name, first: _Wave(name, first, rate_hz, times))
 
 
 class _Wave:
-    def __init__(self, path: str, first: Item, rate_hz: int) -> None:
-        length_ns = _samples(first).size * 1_000_000_000 // rate_hz
-        self._start_ns = first.captured_ns - length_ns
+    def __init__(self, path: str, first: Item, rate_hz: int, times: Times) -> None:
+        self._timeline = Timeline(first, times)
+        self._first_size = _samples(first).size
         self._rate_hz = rate_hz
         self._written = 0
         self._file = wave.open(path, "wb")  # noqa: SIM115  # `close` closes it.
@@ -42,8 +46,8 @@ class _Wave:
     def write(self, item: Item) -> None:
         """Write a hop, and silence before it where some is missing."""
         samples = _samples(item)
-        end = (item.captured_ns - self._start_ns) * self._rate_hz // 1_000_000_000
-        missing = end - samples.size - self._written
+        after_first = self._timeline.position_ns(item) * self._rate_hz // 1_000_000_000
+        missing = self._first_size + after_first - samples.size - self._written
         if missing > _GAP_S * self._rate_hz:
             while missing > 0:
                 part = min(missing, self._rate_hz)

@@ -11,6 +11,7 @@ from nnasync.errors import InvalidArgument
 from nnasync.hal import Array
 from nnasync.streaming.item import Item
 from nnasync.streaming.sinks.file_sink import FileSink
+from nnasync.streaming.sinks.timeline import Timeline, Times, check_times
 from nnasync.streaming.sources.media import import_av
 from nnasync.streaming.sources.pictures import frame_of
 
@@ -24,15 +25,25 @@ def video_recorder(
     draw: Callable[[Item], Array] | None = None,
     codec: str = "libx264",
     options: dict[str, str] | None = None,
+    times: Times = "media",
 ) -> FileSink:
-    """A sink that writes a video file (.mp4, .mkv ...) with the items' times of capture.
+    """A sink that writes a video file (.mp4, .mkv ...) which plays as its source did.
 
     Items are uint8 arrays [height, width] or [height, width, 3] (RGB); where they are not, `draw`
     makes such a picture of an item, for example with boxes. It is called on a thread. Pictures of
     another size than the first are scaled to it. `codec` and its `options` are FFmpeg's.
+
+    Times in the file are those in the media (`Item.media_ns`), so that a file that was read fast
+    plays at its own pace; or of capture, where items have no other or `times` is "captured", which
+    is right for several sources in one recording. Raises InvalidArgument for other `times`.
     """
+    check_times(times)
     picture = draw or _data_of
-    return FileSink(path, lambda name, item: _Video(name, item, picture, codec, options))
+
+    def begin(name: str, first: Item) -> _Video:
+        return _Video(name, first, picture, codec, options, Timeline(first, times))
+
+    return FileSink(path, begin)
 
 
 def _data_of(item: Item) -> Array:
@@ -48,11 +59,12 @@ class _Video:
         picture: Callable[[Item], Array],
         codec: str,
         options: dict[str, str] | None,
+        timeline: Timeline,
     ) -> None:
         av = import_av()
         frame = frame_of(picture(first))
         self._picture = picture
-        self._start_ns = first.captured_ns
+        self._timeline = timeline
         self._last_pts = -1
         try:
             self._container = av.open(path, "w")
@@ -75,7 +87,7 @@ class _Video:
         given = frame_of(self._picture(item))
         stream = self._stream
         frame = self._reformatter.reformat(given, stream.width, stream.height, "yuv420p")
-        pts = (item.captured_ns - self._start_ns) * _TICKS_HZ // 1_000_000_000
+        pts = self._timeline.position_ns(item) * _TICKS_HZ // 1_000_000_000
         self._last_pts = frame.pts = max(pts, self._last_pts + 1)
         frame.time_base = Fraction(1, _TICKS_HZ)
         self._mux(frame)

@@ -23,6 +23,7 @@ from nnasync.streaming import (
     Policy,
     audio_recorder,
     results_file,
+    video_file,
     video_recorder,
 )
 from tests.streaming.graph_rig import check
@@ -66,6 +67,15 @@ class TestVideo:
         brightness = [int(frame.to_ndarray(format="gray").mean()) for frame in frames]
         assert all(abs(found - (16 + 8 * k)) < 4 for k, found in enumerate(brightness))
         assert sink.written == 12
+
+    async def test_a_file_that_is_read_fast_plays_at_its_own_pace(self, tmp_path: Path) -> None:
+        await written(video_recorder(tmp_path / "x.mp4"), pictures(6), period_ns=200 * MS)
+        graph = Graph()
+        again = graph.source(video_file(tmp_path / "x.mp4", pace="fast"), policy=Policy.BLOCK)
+        again.sink(video_recorder(tmp_path / "y.mp4"))
+        await graph.run()
+        times_ms = [round(frame.time * 1000) for frame in frames_of(tmp_path / "y.mp4")]
+        assert times_ms == [200 * index for index in range(6)]
 
     async def test_what_is_drawn_is_in_it(self, tmp_path: Path) -> None:
         def draw(item: Item) -> Array:
@@ -143,6 +153,18 @@ class TestSound:
         assert samples[:20].min() > 0.99
         assert not samples[20:2510].any()
         assert samples[2510:].min() > 0.99
+
+    async def test_hops_of_a_file_are_placed_by_its_own_time(self, tmp_path: Path) -> None:
+        sink = audio_recorder(tmp_path / "x.wav", rate_hz=1000)
+        # Read fast at first, and then waited for: neither is silence, what the file lacks is.
+        for captured_ms, media_ms in ((1, 10), (2, 20), (5000, 30), (5001, 130)):
+            hop = np.ones(10, np.float32)
+            await sink(Item(0, captured_ms * MS, hop, media_ms * MS))
+        await sink.aclose()
+        samples = samples_of(tmp_path / "x.wav")
+        assert samples.size == 130
+        assert samples[:30].min() > 0.99
+        assert not samples[30:120].any()
 
     async def test_what_is_no_hop(self, tmp_path: Path) -> None:
         graph = await written(audio_recorder(tmp_path / "x.wav"), pictures(1))
