@@ -20,7 +20,6 @@ from nnasync.burst.protocols import BurstContext, Channel, Outcome, PromptBurstC
 from nnasync.errors import (
     BY_STATUS,
     REASONS,
-    BadState,
     GeneralFailure,
     InvalidArgument,
     NNError,
@@ -95,14 +94,15 @@ class BurstController:
         return serial
 
     def ask(self, arguments: bytes, config: ExecutionConfig = DEFAULT_CONFIG) -> Outcome | int:
-        """Send a request to a prompt device; its outcome, or a serial number for `follow`."""
-        prompt = self._prompt
-        if prompt is None:
-            raise BadState("the device of this burst gives no prompt answers")
+        """Send a request; the outcome of a prompt device, or a serial number for `follow`."""
+        prompt, result = self._prompt, None
         self._serial = serial = self._serial + 1
         self._waiting[serial] = None
         try:
-            result = prompt.exchange(serial, arguments, config)
+            if prompt is not None:
+                result = prompt.exchange(serial, arguments, config)
+            else:
+                self._channel.send(encode(request_of(serial, arguments, config)))
         except BaseException:
             with self._lock:
                 self._waiting.pop(serial, None)

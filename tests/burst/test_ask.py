@@ -94,10 +94,14 @@ def test_an_error_at_once_is_returned() -> None:
     prompt.check_nothing_is_kept()
 
 
-def test_a_device_that_is_not_prompt_is_not_asked(rig: Rig) -> None:
-    assert not rig.controller.is_prompt
-    with pytest.raises(BadState):
-        rig.controller.ask(b"")
+def test_a_device_that_is_not_prompt_answers_through_the_channel(rig: Rig) -> None:
+    controller, found = rig.controller, list[Outcome]()
+    assert not controller.is_prompt
+    serial = controller.ask(controller.encode(request(Block())))
+    assert isinstance(serial, int)
+    controller.follow(serial, found.append)
+    rig.device.begun[0].end()
+    assert found == [ExecutionResult()]
 
 
 def test_an_answer_after_it_is_followed() -> None:

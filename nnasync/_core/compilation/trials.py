@@ -226,14 +226,11 @@ async def _run_in(controller: BurstController, arguments: bytes) -> None:
         outcomes.append(outcome)
         over.signal()
 
-    if controller.is_prompt:
-        outcome = controller.ask(arguments)
-        if isinstance(outcome, int):
-            controller.follow(outcome, done)
-        else:
-            done(outcome)
+    outcome = controller.ask(arguments)
+    if isinstance(outcome, int):
+        controller.follow(outcome, done)
     else:
-        controller.send(arguments, done)
+        done(outcome)
     await over
     if isinstance(outcomes[0], NNError):
         raise outcomes[0]
