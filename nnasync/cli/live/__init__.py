@@ -31,6 +31,8 @@ _EXAMPLES = """examples:
   nnasync live --source demo             the demo's clips, for everybody who opens it
   nnasync live --source corridor.mp4     a recording, over and over
   nnasync live --host 0.0.0.0            for others in the network; the address has a token
+  nnasync live --host 192.168.1.20 --certificate live.pem --key live.key
+                                         and the cameras of phones, which need HTTPS
 """
 
 _PACKAGES = ("aiortc", "av", "starlette", "uvicorn", "websockets")
@@ -58,6 +60,18 @@ def add_parser(commands: Any) -> None:
         default="",
         metavar="TEXT",
         help="what the address of the page must have; made up where others can reach the page",
+    )
+    parser.add_argument(
+        "--certificate",
+        type=Path,
+        metavar="FILE",
+        help="serve over HTTPS, with the certificate in this PEM file",
+    )
+    parser.add_argument(
+        "--key",
+        type=Path,
+        metavar="FILE",
+        help="the private key of the certificate, where that file has not got it",
     )
     parser.add_argument(
         "--low", type=int, choices=range(5), default=0, help="clients of the LOW load at first (0)"
@@ -111,6 +125,8 @@ async def _serve(arguments: argparse.Namespace) -> int:
         host=arguments.host,
         port=arguments.port,
         token=token,
+        certificate=arguments.certificate,
+        key=arguments.key,
         low_clients=arguments.low,
         data=arguments.data,
     )

@@ -51,7 +51,8 @@ def make_app(studio: Studio, token: str = "") -> Starlette:
     async def page(request: Request) -> Response:
         response = files["index.html"]()
         if token:
-            response.set_cookie(COOKIE, token, httponly=True, samesite="strict")
+            is_https = request.scope["scheme"] == "https"
+            response.set_cookie(COOKIE, token, httponly=True, samesite="strict", secure=is_https)
         return response
 
     async def file(request: Request) -> Response:

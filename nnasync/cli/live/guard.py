@@ -2,7 +2,8 @@
 
 Without a token a request has to name this server as its host, so that no page of others reaches it
 through a name that leads here; with one, the token is in the address, or in the cookie that the
-page set when it was opened. A socket has to come from a page of this server in either case.
+page set when it was opened. A socket has to come from a page of this server in either case: over
+HTTPS from one that came over HTTPS, since what a name serves without it may be from anybody.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ class Guard:
             return "this server is not known by that name"
         if request.scope["type"] == "websocket":
             origin = _place(request.headers.get("origin", ""))
-            if origin.netloc != request.headers.get("host"):
+            is_plain = request.scope.get("scheme") == "wss" and origin.scheme != "https"
+            if is_plain or origin.netloc != request.headers.get("host"):
                 return "a socket is opened by a page of this server only"
         return ""
 

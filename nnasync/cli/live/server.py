@@ -13,7 +13,7 @@ import uvicorn
 
 from nnasync.cli.demo.streams import FRAME_NS, HOP_NS, read_truth
 from nnasync.cli.demo_data import WordsTruth
-from nnasync.cli.live import sources
+from nnasync.cli.live import certificate, sources
 from nnasync.cli.live.activity import Activity
 from nnasync.cli.live.app import make_app
 from nnasync.cli.live.guard import Guard
@@ -35,12 +35,17 @@ _GRACE_S = 2
 
 
 class LiveOptions(Struct, frozen=True):
-    """What is served where; `source` is empty where each page brings its own camera."""
+    """What is served where; `source` is empty where each page brings its own camera.
+
+    With a `certificate` it is served over HTTPS; where there is no `key`, that file has it.
+    """
 
     source: str = ""
     host: str = "127.0.0.1"
     port: int = 8765
     token: str = ""
+    certificate: Path | None = None
+    key: Path | None = None
     low_clients: int = 0
     data: Path | None = None
 
@@ -48,8 +53,10 @@ class LiveOptions(Struct, frozen=True):
 async def serve(options: LiveOptions, on_ready: Callable[[str], object]) -> None:
     """Serve until cancelled; `on_ready` is told the address of the page.
 
-    Raises OSError where the address is taken, and what the source raises.
+    Raises OSError where the address is taken, InvalidArgument for a certificate or a key
+    that HTTPS cannot be served with, and what the source raises.
     """
+    certificate.check(options.certificate, options.key)
     if options.source:
         sources.check(options.source)
     names = read_truth(options.data, "words.json", WordsTruth).names
@@ -106,6 +113,8 @@ def _server(studio: Studio, options: LiveOptions) -> _Server:
             limit_concurrency=_MAX_CONNECTIONS,
             timeout_graceful_shutdown=_GRACE_S,
             proxy_headers=False,
+            ssl_certfile=options.certificate,
+            ssl_keyfile=options.key,
         )
     )
 
@@ -140,4 +149,5 @@ def _url(options: LiveOptions, listener: socket.socket) -> str:
     port = listener.getsockname()[1]
     host = f"[{options.host}]" if ":" in options.host else options.host
     query = f"?token={options.token}" if options.token else ""
-    return f"http://{host}:{port}/{query}"
+    scheme = "https" if options.certificate else "http"
+    return f"{scheme}://{host}:{port}/{query}"

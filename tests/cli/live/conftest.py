@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
@@ -24,6 +25,14 @@ def _measured_once(live_state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 async def clips_url(toy_data: Path) -> AsyncIterator[str]:
     """The address of a page that plays the toy clips to everybody."""
+    options = LiveOptions(source="demo", port=0, data=toy_data, low_clients=1)
+    async with serving(options) as url:
+        yield url
+
+
+@asynccontextmanager
+async def serving(options: LiveOptions) -> AsyncIterator[str]:
+    """Serve the page meanwhile; gives the address that was told."""
     found: list[str] = []
     ready = anyio.Event()
 
@@ -31,7 +40,6 @@ async def clips_url(toy_data: Path) -> AsyncIterator[str]:
         found.append(url)
         ready.set()
 
-    options = LiveOptions(source="demo", port=0, data=toy_data, low_clients=1)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(serve, options, told)
         with anyio.fail_after(60):

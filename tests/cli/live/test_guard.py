@@ -18,7 +18,9 @@ async def page(scope: Scope, receive: Receive, send: Send) -> None:
     await send({"type": "welcome"})
 
 
-async def answer(token: str = "", kind: str = "http", query: bytes = b"", **headers: str) -> str:
+async def answer(
+    token: str = "", kind: str = "http", query: bytes = b"", scheme: str = "ws", **headers: str
+) -> str:
     """What a request gets: "welcome", or the reason why not."""
     sent: list[Message] = []
 
@@ -31,6 +33,7 @@ async def answer(token: str = "", kind: str = "http", query: bytes = b"", **head
     headers = {"host": "127.0.0.1:8765"} | headers
     scope: dict[str, Any] = {
         "type": kind,
+        "scheme": scheme,
         "path": "/",
         "query_string": query,
         "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
@@ -63,6 +66,18 @@ async def test_a_socket_of_another_page_is_refused(origin: str) -> None:
 
 async def test_a_socket_of_this_page_is_opened() -> None:
     assert await answer(kind="websocket", origin="http://127.0.0.1:8765") == "welcome"
+
+
+async def test_over_https_only_a_page_that_came_over_it_opens_a_socket() -> None:
+    async def opened(scheme: str, origin: str) -> str:
+        return await answer(kind="websocket", scheme=scheme, origin=origin, host="localhost")
+
+    assert await opened("wss", "https://localhost") == "welcome"
+    assert await opened("wss", "http://localhost") == (
+        "a socket is opened by a page of this server only"
+    )
+    # Another server speaks HTTPS to the browser, and has this one answer.
+    assert await opened("ws", "https://localhost") == "welcome"
 
 
 @pytest.mark.parametrize("query", [b"", b"token=", b"token=another", b"token=%ff", b"tok\xff"])
