@@ -27,6 +27,7 @@ from nnasync.machine.loading import learn_loading_ms
 from tests.compilation.rig import REFERENCE, FakeEngine, ManualClock, chain, competing, way
 from tests.compilation.rig import clock as clock
 from tests.importers.onnx import files
+from tests.importers.tflite import judge, window_cases
 from tests.importers.tflite_files import Op, floats, tflite_file
 from tests.rigs import GUARD_S, until
 
@@ -336,23 +337,27 @@ def fastest(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     return form
 
 
+def in_full(folder: Path) -> nn.Options:
+    """Contests in this process that come to their end."""
+    return nn.Options(
+        cores=1,
+        competition_budget_ms=20,
+        background_contest_ms=60_000,
+        contest_process=False,
+        state_dir=str(folder / "state"),
+    )
+
+
 @pytest.mark.parametrize(
     ("file", "device"), [(a_tflite_file, "litert-cpu"), (an_onnx_file, "onnxruntime-cpu")]
 )
 async def test_a_file_answers_first_as_it_is_and_competes(
     file: Callable[[Path], Path], device: str, tmp_path: Path, fastest: str
 ) -> None:
-    options = nn.Options(
-        cores=1,
-        competition_budget_ms=20,
-        background_contest_ms=60_000,
-        contest_process=False,
-        state_dir=str(tmp_path / "state"),
-    )
     operations = 1 if fastest == "the file" else 2
     x = np.linspace(-1, 1, 8, dtype=np.float32).reshape(1, 8)
     with anyio.fail_after(GUARD_S):
-        async with nn.open_runtime(devices=[device, REFERENCE], options=options) as rt:
+        async with nn.open_runtime(devices=[device, REFERENCE], options=in_full(tmp_path)) as rt:
             path = file(tmp_path)
             async with rt.compile(path, options=FIRST) as net:
                 assert runs_on(net) == [device]
@@ -378,6 +383,28 @@ async def test_a_file_answers_first_as_it_is_and_competes(
                 async with cached as net:
                     assert net.report().cache_hit == is_hit
                     assert np.allclose(await net(x), before, atol=1e-6)
+
+
+async def test_the_state_of_a_burst_outlives_the_file(tmp_path: Path, fastest: str) -> None:
+    path = judge.written(tmp_path, window_cases.CASES["RNN FLOAT32"](np.random.default_rng(3)))
+    with anyio.fail_after(GUARD_S):
+        async with nn.open_runtime(
+            devices=["litert-cpu", REFERENCE], options=in_full(tmp_path)
+        ) as rt:
+            async with rt.compile(nn.load(path), devices=[REFERENCE]) as net, net.burst() as burst:
+                [port] = net.inputs
+                x = np.ones(port.shape, np.float32)
+                wanted = [await burst(x) for _ in range(4)]
+            assert not np.allclose(wanted[2], wanted[0])
+            async with rt.compile(path, options=FIRST) as net, net.burst() as burst:
+                assert net.model.extension_name_to_prefix
+                got = [await burst(x) for _ in range(2)]
+                report = await net.optimized()
+                assert "stays" not in str(report)
+                [line] = [each for each in report.candidates if each.fate is Fate.CHOSEN]
+                assert line.lowering.startswith("file") == (fastest == "the file")
+                got += [await burst(x) for _ in range(2)]
+            np.testing.assert_allclose(got, wanted, rtol=1e-5)
 
 
 async def test_what_has_to_be_exact_is_translated_first(tmp_path: Path) -> None:

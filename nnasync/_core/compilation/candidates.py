@@ -118,9 +118,11 @@ async def consider(device: Device, spec: CompileSpec, field: Field) -> tuple[boo
 
 async def lowerings_of(device: Device, spec: CompileSpec) -> list[Lowering | None]:
     """The lowerings of a device for a model; [None] for one that knows one way only."""
-    if isinstance(device, EngineDevice) and not has_plans(device):
-        return [None]
-    if not isinstance(device, LoweringDevice):
+    # The protocol is asked about other devices only, for that takes long.
+    if isinstance(device, EngineDevice):
+        if not (has_plans(device) and device.has_lowerings):
+            return [None]
+    elif not isinstance(device, LoweringDevice):
         return [None]
     try:
         found = list(await device.lowerings(spec.model, spec.preference))

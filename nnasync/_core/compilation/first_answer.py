@@ -24,7 +24,6 @@ from nnasync._core.compilation.upgrade import NO_CACHE
 from nnasync._core.compilation.verdicts import Verdict, chosen_ns
 from nnasync._core.compilation.whole_form import whole_form
 from nnasync._core.engine_device import EngineDevice
-from nnasync.engine import LoweringEngine
 from nnasync.errors import DeviceError, MissedDeadline, Refused
 
 _SOON_MS = 100.0
@@ -88,7 +87,7 @@ def _may_follow(spec: CompileSpec) -> bool:
         and spec.pin is None
         and spec.preemption_quantum_ms is None
         and spec.budget_ns > 0
-        and (len(engines) > 1 or isinstance(engines[0].engine, LoweringEngine))
+        and (len(engines) > 1 or engines[0].has_lowerings)
     )
 
 

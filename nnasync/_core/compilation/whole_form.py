@@ -3,7 +3,8 @@
 To run a file as it is takes no translation, so that is how a model answers first; and since the
 engine's own reading of its format may be the faster one, it competes as well. A plan of one form
 can take the place of one of the other where callers see no difference: inputs and outputs are
-settled, of types that both forms have alike, and there are no states, which LiteRT keeps inside.
+settled, and of types that both forms have alike. States are among them: an engine keeps no state of
+a file inside, but is given it for each run, so a burst goes on where it was.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ _PLAIN = (
     OperandType.TENSOR_QUANT8_ASYMM_SIGNED,
 )
 """Types of inputs and outputs that are the same whether a file is translated or not."""
+_OF_STATES = (*_PLAIN, OperandType.TENSOR_QUANT16_SYMM)
+"""The same for states, which are variables of the file; LSTM cells have 16 bits."""
 
 
 def whole_form(spec: CompileSpec) -> CompileSpec | None:
@@ -37,14 +40,22 @@ def whole_form(spec: CompileSpec) -> CompileSpec | None:
 
 def can_be_replaced(model: Model) -> bool:
     """Whether inputs and outputs are such that a plan of another form can take over."""
-    main = model.main
-    ends = [main.operands[index] for index in (*main.input_indexes, *main.output_indexes)]
-    is_plain = all(each.type in _PLAIN and 0 not in each.dimensions for each in ends)
-    return is_plain and not model.state and can_sample(model)
+    main, states = model.main, model.state
+    for indexes, of_states in (
+        (main.input_indexes, [pair.input for pair in states]),
+        (main.output_indexes, [pair.output for pair in states]),
+    ):
+        for place, index in enumerate(indexes):
+            operand = main.operands[index]
+            types = _OF_STATES if place in of_states else _PLAIN
+            if operand.type not in types or 0 in operand.dimensions:
+                return False
+    return can_sample(model)
 
 
-def ends_of(model: Model) -> list[tuple[object, ...]]:
-    """What callers see of the inputs and outputs of a model."""
+def ends_of(model: Model) -> tuple[object, ...]:
+    """What callers see of the inputs and outputs of a model, and which of them are states."""
     main = model.main
     ends = [main.operands[index] for index in (*main.input_indexes, *main.output_indexes)]
-    return [(each.name, each.type, each.dimensions, each.scale, each.zero_point) for each in ends]
+    seen = ((each.name, each.type, each.dimensions, each.scale, each.zero_point) for each in ends)
+    return (*seen, model.state)

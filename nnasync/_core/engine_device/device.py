@@ -87,7 +87,7 @@ class EngineDevice:
         self._buffer_limit_bytes = buffer_limit_bytes
         self._state_directory = state_directory
         self._making = threading.Lock()
-        self._parts: tuple[Engine, PlanFiles | None] | None = None
+        self._parts: tuple[Engine, PlanFiles | None, LoweringEngine | None] | None = None
         if not isinstance(engine, LateEngine):
             _ = self._files
         self._prepared: weakref.WeakSet[EnginePreparedModel] = weakref.WeakSet()
@@ -105,9 +105,19 @@ class EngineDevice:
         return (self._parts or self._made())[0]
 
     @property
+    def _lowers(self) -> LoweringEngine | None:
+        """The engine, if it knows several ways to run a model."""
+        return (self._parts or self._made())[2]
+
+    @property
     def loads_in_ms(self) -> float:
         """What the engine states: about how long its import and a small model take."""
         return self.known.loads_in_ms
+
+    @property
+    def has_lowerings(self) -> bool:
+        """Whether the engine may know several ways to run a model."""
+        return self._lowers is not None
 
     @property
     def is_made(self) -> bool:
@@ -118,17 +128,21 @@ class EngineDevice:
     def _files(self) -> PlanFiles | None:
         return (self._parts or self._made())[1]
 
-    def _made(self) -> tuple[Engine, PlanFiles | None]:
-        """The engine and its plan cache, created once by the first user."""
+    def _made(self) -> tuple[Engine, PlanFiles | None, LoweringEngine | None]:
+        """The engine, its plan cache, and itself if it has lowerings; made once by the first user.
+
+        Whether it has is found out once: to ask a protocol takes long.
+        """
         with self._making:
             if self._parts is None:
                 engine = self.known.make() if isinstance(self.known, LateEngine) else self.known
-                if isinstance(engine, LoweringEngine):
-                    engine.cores = self.workers.cores
+                lowers = engine if isinstance(engine, LoweringEngine) else None
+                if lowers is not None:
+                    lowers.cores = self.workers.cores
                 files = None
                 if isinstance(engine, CachingEngine):
                     files = PlanFiles(engine, self._state_directory)
-                self._parts = engine, files
+                self._parts = engine, files, lowers
             return self._parts
 
     @property
@@ -320,10 +334,10 @@ class EngineDevice:
         self, model: Model, preference: ExecutionPreference
     ) -> tuple[Lowering, ...]:
         """The ways of the engine to run a supported model; none if it knows one way only."""
-        engine = self.engine
-        if not isinstance(engine, LoweringEngine):
+        lowers = self._lowers
+        if lowers is None:
             return ()
-        return await self._in_thread(lambda: tuple(engine.lowerings(model, preference)), None)
+        return await self._in_thread(lambda: tuple(lowers.lowerings(model, preference)), None)
 
     async def compile_plan(
         self,
@@ -333,14 +347,14 @@ class EngineDevice:
         lowering: Lowering | None = None,
     ) -> Plan:
         """Compile a legal model in one of its lowerings, on a thread, for `adopt`."""
-        engine = self.engine
+        engine, lowers = self.engine, self._lowers
 
         def compiled() -> Plan:
             self._sized(model)
             way = "as it does" if lowering is None else f"as {lowering.name}"
             vlog.driver("%s: compiles %s %s", self.name, model.name or "a model", way)
-            if lowering is not None and isinstance(engine, LoweringEngine):
-                return check_plan(engine.compile(model, preference, lowering), self.name)
+            if lowering is not None and lowers is not None:
+                return check_plan(lowers.compile(model, preference, lowering), self.name)
             return check_plan(engine.compile(model, preference), self.name)
 
         return await self._in_thread(lambda: self._timed(compiled), deadline)
@@ -479,16 +493,17 @@ class EngineDevice:
         vlog.driver("%s: prepares %s", self.name, model.name or "a model")
         if lowering is None:
             return check_plan(engine.compile(model, preference), self.name)
-        if not isinstance(engine, LoweringEngine):
+        lowers = self._lowers
+        if lowers is None:
             raise InvalidArgument(f"{self.name} knows one way to run a model, not {lowering.name}")
-        offered = engine.lowerings(model, preference)
+        offered = lowers.lowerings(model, preference)
         if lowering not in offered:
             names = ", ".join(f"{each.name} with {each.threads} threads" for each in offered)
             raise InvalidArgument(
                 f"{self.name} does not offer {lowering.name[:40]} with {lowering.threads} threads "
                 f"for this model, but: {names}"
             )
-        return check_plan(engine.compile(model, preference, lowering), self.name)
+        return check_plan(lowers.compile(model, preference, lowering), self.name)
 
     def _supported(self, model: Model) -> tuple[bool, ...]:
         answers, fault = self._asked(model)
