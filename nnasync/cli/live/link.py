@@ -51,22 +51,24 @@ class Link:
         self._items: deque[tuple[int, Item]] = deque()
         self._changed = anyio.Event()
         self._gap: tuple[int, int] | None = None
-        self._has_ended = False
+        self.has_ended = False
         self._error: Exception | None = None
         self.state: LinkState = "normal"
         self.lost = 0
         self._told = 0
 
-    async def pump(self) -> None:
-        """Read the source to its end; what it raises is raised by the iteration."""
+    async def pump(self) -> Exception | None:
+        """Read the source to its end; returns what it raised, which the iteration raises, too."""
         try:
             async for item in self._source:
                 self._take(item)
         except Exception as error:
             self._error = error
+            return error
         finally:
-            self._has_ended = True
+            self.has_ended = True
             self._changed.set()
+        return None
 
     def __aiter__(self) -> AsyncIterator[Item]:
         return self
@@ -74,7 +76,7 @@ class Link:
     async def __anext__(self) -> Item:
         """The next item, when it has come through."""
         while not self._items:
-            if self._has_ended:
+            if self.has_ended:
                 error, self._error = self._error, None
                 if error is not None:
                     raise error
@@ -100,7 +102,7 @@ class Link:
 
     async def aclose(self) -> None:
         """Close the source."""
-        self._has_ended = True
+        self.has_ended = True
         self._changed.set()
         close = getattr(self._source, "aclose", None)
         if close is not None:

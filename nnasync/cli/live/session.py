@@ -4,6 +4,8 @@ A session is a graph of two chains. The account of a chain is that of its stages
 
     video   link -> see -> show          audio   link -> hear -> say
 
+An error of a source, such as that of a recording without sound, ends its own chain alone.
+
 Pictures for the page are encoded outside of the graph, always the newest one: to be looked at is
 not what the deadline of a frame is about.
 """
@@ -114,7 +116,7 @@ class Session:
         self.chains: list[Chain] = []
 
     async def run(self) -> None:
-        """Play to the end of the sources; raises what one of them raises."""
+        """Play to the end of the sources; raises what one raises if no other came to its end."""
         async with AsyncExitStack() as stack:
             if self._sources.video is not None:
                 self._build_video(self._sources.video)
@@ -123,11 +125,12 @@ class Session:
                 self._build_audio(self._sources.audio, Ears(burst))
             async with anyio.create_task_group() as tasks:
                 for chain in self.chains:
-                    tasks.start_soon(chain.link.pump)
+                    tasks.start_soon(self._pump, chain)
                 if self._shows_pictures:
                     tasks.start_soon(self._send_pictures)
                 await self._graph.run()
                 tasks.cancel_scope.cancel()
+            self._raise_if_all_failed()
 
     def set_link(self, state: LinkState) -> None:
         """What becomes of items from now on, before they come into the graph."""
@@ -141,14 +144,18 @@ class Session:
 
     def _build_video(self, source: ItemSource) -> None:
         chain = self._chain("video", source)
-        frames = self._graph.source(chain.link, name="camera", policy=Policy.NEWEST)
+        frames = self._graph.source(
+            chain.link, name="camera", policy=Policy.NEWEST, on_error="stream"
+        )
         seen = frames.map(Eyes(self._networks.detector), name="see")
         seen.sink(lambda item: self._show(chain, item), name="show")
         chain.stages = ("camera", "see", "show")
 
     def _build_audio(self, source: ItemSource, ears: Ears) -> None:
         chain = self._chain("audio", source)
-        hops = self._graph.source(chain.link, name="microphone", policy=Policy.OLDEST)
+        hops = self._graph.source(
+            chain.link, name="microphone", policy=Policy.OLDEST, on_error="stream"
+        )
         heard = hops.map(ears, name="hear", capacity=4)
         heard.sink(lambda item: self._say(chain, item), name="say")
         chain.stages = ("microphone", "hear", "say")
@@ -163,6 +170,18 @@ class Session:
         chain = Chain(name, link)
         self.chains.append(chain)
         return chain
+
+    async def _pump(self, chain: Chain) -> None:
+        error = await chain.link.pump()
+        if error is not None and not all(each.link.has_ended for each in self.chains):
+            text = f"{chain.name} is over, the rest goes on: {error}"
+            self._audience.tell(encode(Notice(text, kind="error")))
+
+    def _raise_if_all_failed(self) -> None:
+        errors = self._graph.errors()
+        failed = [errors[chain.stages[0]] for chain in self.chains if chain.stages[0] in errors]
+        if failed and len(failed) == len(self.chains):
+            raise failed[0]
 
     def _gap(self, name: StreamName, lost: int, gap_ns: int) -> None:
         text = f"{name} is back: nothing came for {gap_ns / 1e9:.1f} s, {lost} items were lost"

@@ -1,6 +1,7 @@
 """What a session plays: clips, a file, a camera, a stream at an address, or a browser's devices.
 
-A recording is played over and over. Where there is only one of picture and sound, that is played.
+A recording is played over and over. What has only one of picture and sound is not looked into
+before: the source of the other raises InvalidArgument when it is read, and the session goes on.
 """
 
 from __future__ import annotations
@@ -19,9 +20,7 @@ from nnasync.errors import InvalidArgument
 from nnasync.hal import Array
 from nnasync.streaming import (
     ItemSource,
-    LiveSource,
     NetworkEvent,
-    RecordedSource,
     audio_file,
     camera,
     network,
@@ -97,7 +96,8 @@ async def named(
 ) -> AsyncIterator[Sources]:
     """What `--source` names: "demo", the number of a camera, an address with "://", or a file.
 
-    `tell` is called with a sentence when a connection is made or lost. Raises what opening raises.
+    Nothing is opened before it is read. `tell` is called with a sentence when a connection is made
+    or lost. Raises InvalidArgument for what is no address.
     """
     if name == CLIPS:
         async with of_clips(folder) as sources:
@@ -105,50 +105,21 @@ async def named(
     elif name.isdigit():
         yield Sources(camera(int(name), pixels="rgb24"), None)
     elif "://" in name:
-        yield await _of_address(name, tell)
+        yield _of_address(name, tell)
     else:
-        yield await _of_file(name)
+        yield _of_file(name)
 
 
-async def _of_file(name: str) -> Sources:
-    def video() -> RecordedSource:
-        return video_file(name, pixels="rgb24")
-
-    def audio() -> RecordedSource:
-        return audio_file(name, rate_hz=SAMPLE_RATE_HZ, hop=HOP)
-
-    pictures, sound = video(), audio()
-    async with pictures, sound:
-        no_video, no_audio = await _absence(pictures), await _absence(sound)
-    _check_either(no_video, no_audio)
+def _of_file(name: str) -> Sources:
     return Sources(
-        None if no_video else Repeated(video, FRAME_NS),
-        None if no_audio else Repeated(audio, HOP_NS),
+        Repeated(lambda: video_file(name, pixels="rgb24"), FRAME_NS),
+        Repeated(lambda: audio_file(name, rate_hz=SAMPLE_RATE_HZ, hop=HOP), HOP_NS),
     )
 
 
-async def _of_address(name: str, tell: Callable[[str], object]) -> Sources:
+def _of_address(name: str, tell: Callable[[str], object]) -> Sources:
     stream = network(name, on_event=lambda event: tell(_told(event)))
-    video = stream.video(pixels="rgb24")
-    audio = stream.audio(rate_hz=SAMPLE_RATE_HZ, hop=HOP)
-    no_video, no_audio = await _absence(video), await _absence(audio)
-    _check_either(no_video, no_audio)
-    return Sources(None if no_video else video, None if no_audio else audio)
-
-
-async def _absence(source: LiveSource | RecordedSource) -> InvalidArgument | None:
-    """Why there is no such stream, if there is none; such a source is closed."""
-    try:
-        await source.ready()
-    except InvalidArgument as error:
-        await source.aclose()
-        return error
-    return None
-
-
-def _check_either(no_video: InvalidArgument | None, no_audio: InvalidArgument | None) -> None:
-    if no_video is not None and no_audio is not None:
-        raise no_video
+    return Sources(stream.video(pixels="rgb24"), stream.audio(rate_hz=SAMPLE_RATE_HZ, hop=HOP))
 
 
 def _told(event: NetworkEvent) -> str:

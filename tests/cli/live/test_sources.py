@@ -9,6 +9,7 @@ import pytest
 
 from nnasync.cli.live import sources
 from nnasync.errors import InvalidArgument
+from nnasync.streaming import Item, ItemSource
 from tests.streaming.network import servers
 from tests.streaming.network.servers import Server
 
@@ -19,22 +20,29 @@ def quiet(text: str) -> None:
     pass
 
 
+async def first(source: ItemSource | None) -> Item:
+    """The first item of a source, which is closed behind it."""
+    assert source is not None
+    try:
+        return await anext(aiter(source))
+    finally:
+        await source.aclose()
+
+
 async def test_a_recording_without_sound_gives_pictures(toy_data: Path) -> None:
     async with sources.named(str(toy_data / "digits.mp4"), None, quiet) as found:
-        assert found.audio is None
-        assert found.video is not None
-        item = await anext(aiter(found.video))
+        item = await first(found.video)
         assert item.data.shape == (64, 64, 3)
-        await found.video.aclose()
+        with pytest.raises(InvalidArgument, match=r"digits.mp4 has no audio"):
+            await first(found.audio)
 
 
 async def test_sound_alone_is_played(toy_data: Path) -> None:
     async with sources.named(str(toy_data / "words.flac"), None, quiet) as found:
-        assert found.video is None
-        assert found.audio is not None
-        item = await anext(aiter(found.audio))
+        item = await first(found.audio)
         assert item.data.shape == (160,)
-        await found.audio.aclose()
+        with pytest.raises(InvalidArgument, match=r"words.flac has no video"):
+            await first(found.video)
 
 
 async def test_the_clips_have_a_wall_around_them(toy_data: Path) -> None:
@@ -46,17 +54,19 @@ async def test_the_clips_have_a_wall_around_them(toy_data: Path) -> None:
         await found.video.aclose()
 
 
-async def test_a_camera_in_the_network_has_no_sound(
+async def test_a_camera_in_the_network_is_opened_once_when_it_is_read(
     no_leaks: None, caplog: pytest.LogCaptureFixture
 ) -> None:
     told: list[str] = []
     with Server("http", servers.motion_jpeg(), path="/camera.mjpg") as server:
         async with sources.named(server.url, None, told.append) as found:
-            assert found.audio is None
             assert found.video is not None
             item = await anext(aiter(found.video))
             assert item.data.shape[2] == 3
+            with pytest.raises(InvalidArgument, match="has no audio stream"):
+                await first(found.audio)
             await found.video.aclose()
+        assert len(server._lines) == 1
     assert told[0] == "the source is connected"
 
 
