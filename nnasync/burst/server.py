@@ -120,16 +120,17 @@ class BurstServer:
         """Drop the mapping of a slot, and every request that was bound to it."""
         with self._lock:
             self._memories.pop(slot, None)
-            for key in [key for key, (_, slots) in self._known.items() if slot in slots]:
-                del self._known[key]
+            known = self._known
+            for key in [key for key, (_, slots) in known.items() if slot in slots]:
+                del known[key]
 
     def close(self) -> None:
         """Drop every mapping; later requests are answered with DeviceUnavailable."""
         self._closed = True
         for serial in list(self._cancels):
             self._cancel(serial)
-        self._known.clear()
-        self._memories.clear()
+        # Another thread may be looking through them, or this one, where a finalizer closes.
+        self._known, self._memories = OrderedDict(), {}
 
     def answer(self, serial: int, outcome: Outcome) -> None:
         """Send the answer to a request; a client that takes none ends its burst, nothing else."""

@@ -194,6 +194,26 @@ def test_freed_memory_is_forgotten_by_the_server(rig: Rig) -> None:
     assert list(rig.server._memories) == [1]
 
 
+def test_a_burst_that_is_closed_while_it_frees_memory() -> None:
+    rig = Rig()
+
+    class Closing(int):
+        """A slot that closes the burst when it is looked for, as another thread may."""
+
+        __hash__ = int.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            rig.server.close()
+            return int(self) == other
+
+    rig.device.at_once = ExecutionResult()
+    pools = Block(), Block()
+    for offset in (0, 8, 16):
+        rig.send(request(*pools, offset=offset))
+    rig.server.free_memory(Closing(77))
+    assert isinstance(rig.error(rig.send(request(Block()))), DeviceUnavailable)
+
+
 @given(st.lists(st.tuples(st.sampled_from(["use", "free"]), st.integers(0, 5)), max_size=60))
 def test_slots_are_distinct_dense_and_found(steps: list[tuple[str, int]]) -> None:
     rig = Rig()

@@ -150,12 +150,21 @@ async def test_a_client_that_rested_and_was_sent_away_comes_back(
 ) -> None:
     pids = iter([HOSTILE, HOSTILE, HONEST])
     monkeypatch.setattr(acceptor, "peer_pid", lambda _: next(pids, os.getpid()))
+    left, leave = anyio.Semaphore(0), ClientConnections.leave
+
+    def noted(connections: ClientConnections, connection: Any) -> None:
+        leave(connections, connection)
+        left.release()
+
+    monkeypatch.setattr(ClientConnections, "leave", noted)
     async with service(path, Limits(clients=2)):
         resting, other = await connect(path), await connect(path)
         newcomer: Any = await connect(path)
         assert await newcomer.get_supported_operations(rigs.doubler()) == (True,)
         await resting.link.over
         await other.close()
+        for _ in (resting, other):
+            await left.acquire()
         assert await resting.get_supported_operations(rigs.doubler()) == (True,)
         for device in (newcomer, resting):
             await device.close()
