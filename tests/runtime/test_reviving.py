@@ -94,7 +94,7 @@ class Network:
             self.taken.append(compilation)
         return self.is_open
 
-    def _note_report(self, report: Any) -> None:
+    def _improved(self, report: Any) -> None:
         """Note the report of a better plan."""
         self.improved.append(report)
 

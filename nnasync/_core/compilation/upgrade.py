@@ -191,14 +191,17 @@ class Upgradable(Protocol):
     def report(self) -> Report:
         """Where it runs, and why."""
 
-    def _note_report(self, report: Report, model: Model | None = None) -> None:
-        """Another plan has taken over; its report, and the model if that has another form."""
+    @property
+    def model(self) -> Model:
+        """What runs."""
+
+    def _improved(self, report: Report, model: Model | None = None) -> None:
+        """The best plan runs; its report, and the model if that has another form. Or it failed."""
 
 
 async def bring_in(
     network: Callable[[], Upgradable | None],
     later: Callable[[], Awaitable[Better]],
-    name: str,
 ) -> Better | None:
     """Bring the best plan of a network in while the first is in use, as long as it is there.
 
@@ -209,17 +212,18 @@ async def bring_in(
         better = await later()
     except Exception as error:
         failure = f"{type(error).__name__}: {error}"
-        logger.warning("network %r stays with its first plan: %s", name, failure)
     net = network()
     if net is None:
         return None
+    name = net.model.name
     if better is None:
+        logger.warning("network %r stays with its first plan: %s", name, failure)
         report = net.report()
         told = Rejection(devices_of(report), -1, f"stays with the first plan: {failure}")
-        net._note_report(msgspec.structs.replace(report, rejections=(*report.rejections, told)))
+        net._improved(msgspec.structs.replace(report, rejections=(*report.rejections, told)))
         return None
+    net._improved(better.report, better.model)
     tell(name, better.report)
-    net._note_report(better.report, better.model)
     logger.info("network %r runs on %s from now on: %s", name, *_where(better.report))
     return better
 

@@ -193,10 +193,14 @@ class Net(MeasuredCalls[R]):
         await self._is_improved
         return self.report()
 
-    def _note_report(self, report: Report, model: Model | None = None) -> None:
-        """Note that another plan has taken over, perhaps of the model in another form."""
+    def _improved(self, report: Report, model: Model | None = None) -> None:
+        """Note that the best plan runs, perhaps of the model in another form, or was not to be."""
         if model is not None:
             self._compilation = msgspec.structs.replace(self._compilation, model=model)
+        self._note_report(report)
+        self._is_improved.signal()
+
+    def _note_report(self, report: Report) -> None:
         self._report = report
         self._tally = self._tally_of(self._priority, devices_of(report))
 
@@ -499,13 +503,10 @@ class Net(MeasuredCalls[R]):
             self._tally_of = tally_of
             self._note_report(self._report)
 
-    def _trim(self) -> None:
-        """Give memory back that recent calls did not need; called when time has passed."""
-        self._slots.trim()
-
     def close(self) -> Fence:
         """Close the network at once; await it to wait until all calls in flight are answered."""
         self._closed = True
+        self._is_improved.signal()
         self._quick = None
         self._slots.close()
         for calls in (self._flexible, self._omitting):

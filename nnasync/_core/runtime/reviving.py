@@ -57,7 +57,7 @@ class Reviver:
             del net
             logger.info("network %r is there again", name)
             if compilation.later is not None:
-                await bring_in(reference, compilation.later, name)
+                await bring_in(reference, compilation.later)
 
     async def _compiled(self, name: str) -> Compilation:
         """Another compilation, as soon as there can be one."""

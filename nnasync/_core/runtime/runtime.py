@@ -445,15 +445,7 @@ class Runtime:
         watch: Callable[[Net, float | None], None] | None,
     ) -> None:
         """Bring the best plan of a network in, and watch its runs if nobody does so yet."""
-        net = network()
-        name = "" if net is None else net.model.name
-        is_improved = None if net is None else net._is_improved
-        del net
-        try:
-            better = await bring_in(network, later, name)
-        finally:
-            if is_improved is not None:
-                is_improved.signal()
+        better = await bring_in(network, later)
         net = network()
         if net is not None and better is not None and watch is not None:
             watch(net, better.run_ns)
@@ -542,7 +534,7 @@ class Runtime:
 
     def _trim(self) -> None:
         for net in self._open_nets():
-            net._trim()
+            net._slots.trim()
         for checker in list(self._recheckers):
             checker.look()
         if self._shared is not None:
