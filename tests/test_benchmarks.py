@@ -68,6 +68,7 @@ def figures(path: Path) -> dict[str, Any]:
         "loop_lag",
         "operations",
         "start_up",
+        "vision",
     ],
 )
 def test_help_says_what_is_measured(
@@ -209,3 +210,16 @@ def test_graphs(tmp_path: Path) -> None:
     assert "a stage adds" in run("graphs.py", *small, *clip)
     found = figures(tmp_path / "figures")
     assert found["video"]["unaccounted"] == 0
+
+
+def test_vision(tmp_path: Path) -> None:
+    pytest.importorskip("av", reason="the extra media is not installed")
+    small = ["--rounds", "1", "--repeats", "2", "--size", "64x48"]
+    assert "draw 10 boxes" in run("vision.py", *small, "--json", str(tmp_path / "figures"))
+    ways = figures(tmp_path / "figures")["way"]
+    copies = {name: each["copies"] for name, each in ways.items()}
+    assert {name for name, count in copies.items() if not count} == {
+        "array, this process",
+        "array, another process",
+    }
+    assert set(copies.values()) == {0, 1}

@@ -1,4 +1,11 @@
-"""Decoded pictures as arrays: converted and scaled by PyAV's scaler, not copied afterwards."""
+"""Decoded pictures as arrays or images: converted and scaled by PyAV's scaler.
+
+The scaler writes to memory of its own only. An array is a view of that memory, so nothing is copied
+on the way to it; a network copies it into the memory of each call, on the event loop. An image
+(`Pool.image`) is shared memory: here it is written once, on the thread of the decoder, and every
+network, also one in another process, reads it in place. Memory of images is not used again: whoever
+has a view of one, or a device that has not let go of it, must never see another picture in it.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +15,22 @@ import numpy as np
 
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Array
+from nnasync.memory import ImageFormat, Pool
 from nnasync.streaming.sources.media import import_av
 
-PixelFormat = Literal["gray", "rgb24", "decoded"]
-"""What the data of a picture is: an array, or the frame of PyAV as the decoder gave it."""
+PixelFormat = Literal["gray", "rgb24", "image", "decoded"]
+"""What a picture is: an array, an RGB image in shared memory, or PyAV's frame as it was decoded."""
 
 Size = tuple[int, int]
 
-_CHANNELS = {"gray": 1, "rgb24": 3}
+_SCALED = {"gray": "gray", "rgb24": "rgb24", "image": "rgb24"}
 
 
 def check_pixels(pixels: str, size: Size | None) -> None:
     """Raise InvalidArgument for a format that is not one of ours, or for a size that is none."""
-    if pixels not in _CHANNELS and pixels != "decoded":
-        raise InvalidArgument(f'pixels is {pixels!r}, it must be "gray", "rgb24" or "decoded"')
+    if pixels not in _SCALED and pixels != "decoded":
+        known = ", ".join(f'"{each}"' for each in _SCALED)
+        raise InvalidArgument(f'pixels is {pixels!r}, it must be {known} or "decoded"')
     if size is not None and (pixels == "decoded" or len(size) != 2 or min(size) < 1):
         raise InvalidArgument(
             f'size is {size!r}: (height, width) of 1 at least is wanted, and none for "decoded"'
@@ -29,11 +38,12 @@ def check_pixels(pixels: str, size: Size | None) -> None:
 
 
 class Pictures:
-    """Makes arrays of the decoded frames of one stream, whose size and format may change.
+    """Makes pictures of the decoded frames of one stream, whose size and format may change.
 
     Arrays are uint8 [height, width] for "gray" and [height, width, 3] for "rgb24", scaled to `size`
     (height, width) if there is one. They are views of what the scaler wrote where rows follow each
-    other without padding, and nobody else has that memory. "decoded" leaves frames as they are.
+    other without padding, and nobody else has that memory. "image" is a `Pool.image` of RGB_888
+    without padding, which ends with its last user. "decoded" leaves frames as they are.
     """
 
     def __init__(self, size: Size | None, pixels: PixelFormat) -> None:
@@ -43,34 +53,54 @@ class Pictures:
         self._reformatter = import_av().video.reformatter.VideoReformatter()
 
     def picture(self, frame: Any) -> Any:
-        """What a frame of PyAV becomes."""
-        return frame if self._pixels == "decoded" else self._array(frame)
+        """What a frame of PyAV becomes.
 
-    def _array(self, frame: Any) -> Array:
+        Raises ResourceExhaustedTransient where there is no memory or descriptor for an image.
+        """
+        if self._pixels == "decoded":
+            return frame
         height, width = self._size or (frame.height, frame.width)
-        scaled = self._reformatter.reformat(frame, width, height, self._pixels)
-        plane = scaled.planes[0]
-        rows = np.frombuffer(plane, np.uint8).reshape(-1, plane.line_size)[:height]
-        channels = _CHANNELS[self._pixels]
-        shape = (height, width) if channels == 1 else (height, width, channels)
-        array = np.ascontiguousarray(rows[:, : width * channels]).reshape(shape)
+        scaled = self._reformatter.reformat(frame, width, height, _SCALED[self._pixels])
+        pixels = _pixels_of_frame(scaled)
+        if self._pixels == "image":
+            image = Pool.image(ImageFormat.RGB_888, width, height)
+            np.copyto(image.planes[0], pixels)
+            return image
         # Where the format was right already, nothing was converted: the memory is the decoder's.
-        return array.copy() if scaled is frame else array
+        return pixels.copy() if scaled is frame else np.ascontiguousarray(pixels)
+
+
+def _pixels_of_frame(frame: Any) -> Array:
+    """A gray or RGB frame as a view [height, width] or [height, width, 3]; rows may be padded."""
+    plane = frame.planes[0]
+    is_gray = frame.format.name == "gray"
+    shape = (frame.height, frame.width) if is_gray else (frame.height, frame.width, 3)
+    strides = (plane.line_size, 1 if is_gray else 3, 1)[: len(shape)]
+    return np.ndarray(shape, np.uint8, buffer=plane, strides=strides)
 
 
 def check_picture(picture: Any) -> None:
-    """Raise InvalidArgument for what is no uint8 array [height, width] or [height, width, 3]."""
+    """Raise InvalidArgument unless it is a gray or RGB array of bytes, or an RGB image."""
+    _checked(picture)
+
+
+def _checked(picture: Any) -> Array:
+    """The pixels of a picture."""
+    if isinstance(picture, Pool) and picture.image_layout is not None:
+        picture = picture.planes[0] if picture.image_layout.is_rgb else picture
     is_array = isinstance(picture, np.ndarray) and picture.dtype == np.uint8
     if not is_array or picture.ndim not in (2, 3) or picture.shape[2:] not in ((), (3,)):
         found = getattr(picture, "dtype", type(picture).__name__)
         raise InvalidArgument(
-            "a picture is a uint8 array [height, width] or [height, width, 3], not "
-            f"{found} {list(getattr(picture, 'shape', ()))}"
+            "a picture is a uint8 array [height, width] or [height, width, 3], or an image "
+            f"of RGB_888, not {found} {list(getattr(picture, 'shape', ()))}"
         )
+    array: Array = picture
+    return array
 
 
 def frame_of(picture: Any) -> Any:
     """The frame of PyAV with a picture; raises InvalidArgument for what is none."""
-    check_picture(picture)
-    pixels = "gray" if picture.ndim == 2 else "rgb24"
-    return import_av().VideoFrame.from_ndarray(np.ascontiguousarray(picture), format=pixels)
+    array = _checked(picture)
+    pixels = "gray" if array.ndim == 2 else "rgb24"
+    return import_av().VideoFrame.from_ndarray(np.ascontiguousarray(array), format=pixels)

@@ -30,7 +30,8 @@ def video_file(
     """The frames of a video file at their presentation times, the first one at 0.
 
     Each is a uint8 array [height, width] for "gray" or [height, width, 3] for "rgb24", scaled to
-    `size` (height, width) if given; for "decoded" it is PyAV's frame as it is, which
+    `size` (height, width) if given. For "image" it is an RGB image in shared memory (`Pool.image`)
+    that nobody has to close; for "decoded" it is PyAV's frame as it is, which
     `nnasync.vision.prepare` scales and converts in one pass. Reading a file that is missing, broken
     or without video raises InvalidArgument. What cannot be opened within `open_timeout_s`, or sends
     nothing for `read_timeout_s` (a pipe whose writer waits, an address that is silent), raises

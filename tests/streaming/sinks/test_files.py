@@ -77,6 +77,18 @@ class TestVideo:
         times_ms = [round(frame.time * 1000) for frame in frames_of(tmp_path / "y.mp4")]
         assert times_ms == [200 * index for index in range(6)]
 
+    async def test_images_in_shared_memory(self, tmp_path: Path) -> None:
+        await written(video_recorder(tmp_path / "x.mp4"), pictures(6))
+        graph = Graph()
+        images = video_file(tmp_path / "x.mp4", pixels="image", pace="fast")
+        graph.source(images, policy=Policy.BLOCK).sink(video_recorder(tmp_path / "y.mp4"))
+        await graph.run()
+        check(graph)
+        brightness = [
+            frame.to_ndarray(format="gray").mean() for frame in frames_of(tmp_path / "y.mp4")
+        ]
+        assert brightness == pytest.approx([16 + 8 * index for index in range(6)], abs=4)
+
     async def test_what_is_drawn_is_in_it(self, tmp_path: Path) -> None:
         def draw(item: Item) -> Array:
             picture = np.zeros((48, 64), np.uint8)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
 import pytest
 
 from nnasync.errors import InvalidArgument
+from nnasync.memory import ImageFormat, ImageLayout, Pool
 from nnasync.streaming.sources.pictures import Pictures, frame_of
 
 av: Any = pytest.importorskip("av", reason="the extra media is not installed")
@@ -48,6 +50,40 @@ def test_nobody_else_has_the_memory() -> None:
     before = frame.to_ndarray()
     picture[:] = 0
     assert np.array_equal(frame.to_ndarray(), before)
+
+
+@pytest.mark.parametrize("source", ["rgb24", "yuv420p"])
+@pytest.mark.parametrize("size", [None, (31, 17)])
+def test_an_image_has_what_an_array_has(source: str, size: Any) -> None:
+    frame = colors(48, 50).reformat(format=source)
+    image = Pictures(size, "image").picture(frame)
+    assert image.image_layout == ImageLayout.of(ImageFormat.RGB_888, *(size or (48, 50))[::-1])
+    assert np.array_equal(image.planes[0], Pictures(size, "rgb24").picture(frame))
+
+
+def test_images_share_nothing_and_end_with_their_last_user() -> None:
+    pictures = Pictures(None, "image")
+    first, second = (pictures.picture(colors(48, 50)) for _ in range(2))
+    fds, (pixels,) = (first.fd, second.fd), first.planes
+    expected = pixels.copy()
+    second.planes[0][...] = 0
+    del first, second
+    for fd in fds:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(fd)
+    # Memory that is looked at is not given to the next picture.
+    third = pictures.picture(colors(48, 50))
+    third.planes[0][...] = 0
+    assert np.array_equal(pixels, expected)
+
+
+def test_images_are_pictures_for_sinks() -> None:
+    frame = colors(48, 50)
+    image = Pictures(None, "image").picture(frame)
+    assert np.array_equal(frame_of(image).to_ndarray(), frame.to_ndarray())
+    decoded = Pool.image(ImageFormat.YCBCR_420, 4, 4)
+    with decoded, pytest.raises(InvalidArgument, match="an image of RGB_888, not Pool"):
+        frame_of(decoded)
 
 
 def test_decoded_frames_are_left_alone() -> None:
