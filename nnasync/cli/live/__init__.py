@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import logging
+import re
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -57,6 +58,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--port", type=_port, default=8765, help="port (8765; 0 takes a free one)")
     parser.add_argument(
         "--token",
+        type=_token,
         default="",
         metavar="TEXT",
         help="what the address of the page must have; made up where others can reach the page",
@@ -85,6 +87,12 @@ def _port(text: str) -> int:
     if not 0 <= port < 2**16:
         raise argparse.ArgumentTypeError(f"{text} is not a port")
     return port
+
+
+def _token(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9._~-]*", text):
+        raise argparse.ArgumentTypeError("a token has letters, digits and . _ ~ - alone")
+    return text
 
 
 def _command(arguments: argparse.Namespace) -> int:

@@ -16,6 +16,7 @@ from nnasync.cli.demo_data import WordsTruth
 from nnasync.cli.live import certificate, sources
 from nnasync.cli.live.activity import Activity
 from nnasync.cli.live.app import make_app
+from nnasync.cli.live.connection import BoundedConnection
 from nnasync.cli.live.guard import Guard
 from nnasync.cli.live.link import StreamSettings
 from nnasync.cli.live.load_keeper import LoadKeeper
@@ -102,6 +103,7 @@ def _server(studio: Studio, options: LiveOptions) -> _Server:
     return _Server(
         uvicorn.Config(
             app,
+            http=BoundedConnection,
             ws="websockets-sansio",
             ws_max_size=MAX_COMMAND_BYTES,
             ws_max_queue=16,

@@ -7,6 +7,7 @@ Settings are the server's: all pages see and change the same ones.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
@@ -46,6 +47,8 @@ from nnasync.errors import (
     ResourceExhaustedTransient,
 )
 from nnasync.hal import Priority
+
+logger = logging.getLogger(__name__)
 
 Opening = AbstractAsyncContextManager[Sources]
 
@@ -211,6 +214,9 @@ class Studio:
                     reason = "the source is at its end"
         except* NNError as group:
             reason = _first(group)
+        except* Exception as group:
+            logger.exception("a session failed")
+            reason = f"the server failed: {_first(group)}"
         finally:
             viewer.plays, viewer.session = False, None
         viewer.tell(encode(Ended(reason)))
@@ -230,7 +236,7 @@ def _tell_answer(viewer: Viewer, sdp: str) -> None:
     viewer.tell(encode(SdpAnswer(sdp)))
 
 
-def _first(group: BaseExceptionGroup[NNError]) -> str:
+def _first(group: ExceptionGroup[Exception]) -> str:
     """The text of the first error in a group."""
     error: BaseException = group
     while isinstance(error, BaseExceptionGroup):

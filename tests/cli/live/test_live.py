@@ -34,7 +34,10 @@ def test_missing_packages_are_told_with_what_installs_them(
     assert "the live page needs uvicorn: python -m pip install 'nnasync[live]'" in told
 
 
-@pytest.mark.parametrize("arguments", [["--port", "70000"], ["--low", "9"], ["--port", "x"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [["--port", "70000"], ["--low", "9"], ["--port", "x"], ["--token", "a&b"], ["--token", "ü"]],
+)
 def test_wrong_options(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["live", *arguments])
