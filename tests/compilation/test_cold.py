@@ -77,6 +77,30 @@ async def test_cold_runs_end_with_the_budget(
     assert clock.chills == 2 * rounds
 
 
+@pytest.mark.parametrize(("chill_ms", "is_measured"), [(1, True), (200, False)])
+async def test_cold_runs_begin_only_if_the_processor_time_suffices(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch, chill_ms: int, *, is_measured: bool
+) -> None:
+    spent_ns = 0
+
+    def evict() -> None:
+        nonlocal spent_ns
+        spent_ns += chill_ms * 1_000_000
+        clock.evict()
+
+    monkeypatch.setattr(contest, "CacheEvictor", lambda: evict)
+    monkeypatch.setattr(time, "process_time_ns", lambda: spent_ns)
+    a, b = FakeEngine("a", clock, way(us=100)), FakeEngine("b", clock, way(us=100))
+    options = nn.CompileOptions(wait="first")
+    async with competing(a, b, background_ms=1000) as rt:
+        net = await rt.compile(doubler(), options=options)
+        await net(ROW)
+        await net.optimized()
+        lines = net.report().candidates
+        assert any(each.cold_us is not None for each in lines) == is_measured
+    assert spent_ns < 1_000_000_000
+
+
 async def test_now_and_then_a_bad_cold_run_does_not_decide(clock: ManualClock) -> None:
     a = FakeEngine("a", clock, way(us=100, cold_us=200))
     b = FakeEngine("b", clock, way(us=100, cold_us=200))

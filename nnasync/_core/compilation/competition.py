@@ -50,7 +50,7 @@ FALLBACK = "fallback"
 """The reason of the reference where others could not prepare the model."""
 
 _MARGIN_NS = 2_000_000
-_CPU_LEFT = 0.5
+_CPU_LEFT = 0.42
 """The part of a limited processor time that is for judging and measuring who is prepared."""
 _LEAST = 2
 """So many compete at least, so that there is an outcome, and one that went on comes to an end."""
@@ -66,7 +66,10 @@ _WORTH_A_PROCESS_NS = 2_000_000_000
 def _limits(spec: CompileSpec) -> ContestLimits:
     deadline, budget_ns = spec.deadline, spec.budget_ns
     cpu_ns = spec.contest_cpu_ns
-    cpu_until_ns = time.process_time_ns() + cpu_ns if cpu_ns else float("inf")
+    cpu_until_ns = float("inf")
+    if cpu_ns:
+        began_ns = spec.cpu_began_ns
+        cpu_until_ns = cpu_ns + (time.process_time_ns() if began_ns is None else began_ns)
     if deadline is None:
         return ContestLimits(budget_ns, spec.patience_s, float("inf"), spec.trying, cpu_until_ns)
     remaining_ns = max(0, deadline.remaining_ns(now_ns()))

@@ -270,10 +270,14 @@ class _Contest:
         if len(rivals) < 2 or least > _EVER_WARM_NS or not self._limits.left_ns():
             return
         evict = CacheEvictor()
+        round_ns = await self._cold_round_ns(rivals, evict)
+        if _MIN_COLD_ROUNDS * round_ns > self._limits.cpu_left_ns():
+            return
         began_ns = now_ns()
         for number in range(_COLD_ROUNDS):
             elapsed_ns = now_ns() - began_ns
             is_over = elapsed_ns > self._limits.budget_ns // _COLD_SHARE
+            is_over |= round_ns > self._limits.cpu_left_ns()
             if len(rivals) < 2 or (is_over and number >= _MIN_COLD_ROUNDS):
                 return
             for standing in _in_turn(rivals, number):
@@ -281,6 +285,15 @@ class _Contest:
                 if measured is not None:
                     standing.note_cold(measured)
             rivals = [standing for standing in rivals if standing.is_in]
+
+    async def _cold_round_ns(self, rivals: Sequence[Standing], evict: CacheEvictor) -> float:
+        """About how much of a limited processor time one cold run of each of them takes."""
+        left_ns = self._limits.cpu_left_ns()
+        if left_ns == float("inf"):
+            return 0.0
+        await in_helper_thread(evict, abandon_on_cancel=True)
+        evict_ns = left_ns - self._limits.cpu_left_ns()
+        return sum(evict_ns + each.cost(self._preference) for each in rivals)
 
     async def _try(
         self, standing: Standing, run: Callable[[Trial], Awaitable[TurnTimes]]

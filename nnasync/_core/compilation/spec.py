@@ -86,8 +86,9 @@ class CompileSpec(PlanTerms, frozen=True, kw_only=True):
     reads what engines take until they are ready here, by name and version. again: hold a contest
     although its outcome is remembered. apart: where contests are held outside of this process.
     in_background: whether somebody waits for a contest less than for everything else; it may take
-    `background_ns` of processor time then. trying: called with the name of each device before it
-    prepares or runs.
+    `background_ns` of processor time then, from `cpu_began_ns` on the clock of this process, or
+    from when the contest begins. trying: called with the name of each device before it prepares or
+    runs.
 
     Raises InvalidArgument for what makes no sense.
     """
@@ -106,6 +107,7 @@ class CompileSpec(PlanTerms, frozen=True, kw_only=True):
     apart: Apart | None = None
     in_background: bool = False
     background_ns: int = DEFAULT_BACKGROUND_NS
+    cpu_began_ns: int | None = None
     trying: Callable[[str], object] | None = None
 
     def __post_init__(self) -> None:

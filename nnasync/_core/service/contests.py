@@ -37,6 +37,8 @@ from nnasync.machine.loading import learn_loading_ms
 
 _IDLE_S = 30.0
 _NICENESS = 5
+_ENDING_NS = 40_000_000
+"""The processor time that letting go of plans and ending the process takes after a contest."""
 
 
 def main() -> None:
@@ -118,7 +120,8 @@ async def _hold(
             code=fingerprints(devices),
             trying=trying,
             in_background=ask.cpu_ns > 0,
-            background_ns=max(1, ask.cpu_ns - (time.process_time_ns() - counted_ns)),
+            background_ns=max(1, ask.cpu_ns - _ENDING_NS),
+            cpu_began_ns=counted_ns,
         )
         await hold(ask, spec, talk.send)
         engines = [each for each in devices if isinstance(each, EngineDevice)]
