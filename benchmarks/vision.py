@@ -27,7 +27,16 @@ from nnasync import ModelBuilder
 from nnasync.hal import Array, Model, OperandType
 from nnasync.memory import ImageFormat, Pool, statistics
 from nnasync.streaming.sources.pictures import Pictures
-from nnasync.vision import Boxes, DistanceHead, PictureInput, YoloHead, draw, prepare, suppressed
+from nnasync.vision import (
+    Boxes,
+    DistanceHead,
+    PictureInput,
+    YoloGridHead,
+    YoloHead,
+    draw,
+    prepare,
+    suppressed,
+)
 
 BYTES, FLOATS = OperandType.TENSOR_QUANT8_ASYMM, OperandType.TENSOR_FLOAT32
 CLASSES = 80
@@ -66,6 +75,16 @@ def scores(count: int) -> Array:
     return found
 
 
+def grids() -> list[Array]:
+    """Maps of 640 x 640 with three anchors; one cell in a hundred has a box."""
+    rng, found = np.random.default_rng(0), []
+    for cells in (80, 40, 20):
+        numbers = rng.normal(-4, 1, (1, 3, cells, cells, 5 + CLASSES)).astype(np.float32)
+        numbers.reshape(-1, 5 + CLASSES)[::100, 4:6] = 4
+        found.append(numbers)
+    return found
+
+
 async def tasks() -> dict[str, Callable[[], object]]:
     """What is timed, by what it is called."""
     async with nn.open_runtime(devices=["nnasync-reference"]) as rt:
@@ -80,6 +99,7 @@ async def tasks() -> dict[str, Callable[[], object]]:
     columns = np.ascontiguousarray(rows.transpose(0, 2, 1))
     few, many = some_boxes(10, 10, 400), some_boxes(2000, CLASSES, 640)
     of_cells = scores(cells)
+    grid_head, maps = YoloGridHead((((10.0, 13.0), (33.0, 23.0), (62.0, 45.0)),) * 3), grids()
     return {
         "prepare 640x480 RGB array to 160x160 gray bytes": lambda: prepare(picture, ports[0]),
         "prepare 640x480 frame to 160x160 gray bytes": lambda: prepare(camera, ports[0]),
@@ -90,6 +110,9 @@ async def tasks() -> dict[str, Callable[[], object]]:
         ),
         f"decode 8400 boxes, {CLASSES} classes (YoloHead)": lambda: YoloHead().decode(
             [columns], (640, 640), 0.5
+        ),
+        f"decode 25200 anchors, {CLASSES} classes (YoloGridHead)": lambda: grid_head.decode(
+            maps, (640, 640), 0.5
         ),
         f"suppress 2000 boxes of {CLASSES} classes": lambda: suppressed(many, most=100),
     }

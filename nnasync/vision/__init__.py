@@ -11,6 +11,7 @@ from nnasync.vision.heads import (
     DistanceHead,
     Head,
     PostprocessHead,
+    YoloGridHead,
     YoloHead,
     anchors_on_grids,
 )
@@ -55,6 +56,7 @@ __all__ = [
     "Tracker",
     "VideoFrame",
     "Window",
+    "YoloGridHead",
     "YoloHead",
     "anchors_on_grids",
     "areas",

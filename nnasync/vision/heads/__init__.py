@@ -9,3 +9,4 @@ from nnasync.vision.heads.corners import PostprocessHead as PostprocessHead
 from nnasync.vision.heads.distances import DistanceHead as DistanceHead
 from nnasync.vision.heads.head import Head as Head
 from nnasync.vision.heads.yolo import YoloHead as YoloHead
+from nnasync.vision.heads.yolo_grids import YoloGridHead as YoloGridHead

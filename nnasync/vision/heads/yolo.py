@@ -2,7 +2,7 @@
 
 [1, n, 5 + classes] with a score for anything at all before the classes (version 5 and 7), or
 [1, 4 + classes, n] without (version 8 and later). Which way the output lies is seen at its shape:
-there are more boxes than columns.
+there are more boxes than columns. Networks that leave that to who reads them have a `YoloGridHead`.
 """
 
 from __future__ import annotations
