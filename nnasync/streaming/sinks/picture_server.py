@@ -30,8 +30,8 @@ class PictureServer:
         stream.sink(pictures)
         Starlette(routes=[Mount("/pictures", pictures.app)])
 
-    Items are uint8 arrays [height, width] or [height, width, 3] (RGB); `draw` makes such a picture
-    of others, on a thread. At most `viewers` are shown it at a time, others are answered 503.
+    Items are pictures as `video_recorder` takes them; `draw` makes such a picture of others, on a
+    thread. At most `viewers` are shown it at a time, others are answered 503.
     `quality` is FFmpeg's, from 2 (best) to 31. Raises InvalidArgument for numbers out of range.
     """
 

@@ -29,9 +29,10 @@ def video_recorder(
 ) -> FileSink:
     """A sink that writes a video file (.mp4, .mkv ...) which plays as its source did.
 
-    Items are uint8 arrays [height, width] or [height, width, 3] (RGB); where they are not, `draw`
-    makes such a picture of an item, for example with boxes. It is called on a thread. Pictures of
-    another size than the first are scaled to it. `codec` and its `options` are FFmpeg's.
+    Items are uint8 arrays [height, width] or [height, width, 3] (RGB), or images of RGB_888
+    (`Pool.image`); where they are not, `draw` makes such a picture of an item, for example with
+    boxes. It is called on a thread. Pictures of another size than the first are scaled to it.
+    `codec` and its `options` are FFmpeg's.
 
     Times in the file are those in the media (`Item.media_ns`), so that a file that was read fast
     plays at its own pace; or of capture, where items have no other or `times` is "captured", which

@@ -172,7 +172,7 @@ class Peer:
         return LiveSource(pulled, track.mailbox.take_losses)
 
     def show(self, item: Item) -> None:
-        """Send a picture back: a uint8 array [height, width] or [height, width, 3]; a sink.
+        """Send a picture back, such as `video_recorder` takes; a sink.
 
         It is dropped when the next one comes before it could be sent. Raises BadState for a peer
         that was accepted without `shows`, InvalidArgument for what is no picture.
