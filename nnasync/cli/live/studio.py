@@ -64,6 +64,8 @@ class Viewer:
         self.outbox = Outbox()
         self.session: Session | None = None
         self.plays = False
+        self.follows: tuple[Opening, bool] | None = None
+        """What it plays when the session that is being stopped has closed its source."""
         self.scope = anyio.CancelScope()
 
     def tell(self, message: str | bytes, *, key: str = "") -> None:
@@ -163,6 +165,7 @@ class Studio:
                 pid = self._networks.kill_driver()
                 self.tell(encode(Notice(f"process {pid} of {self._networks.driver} was killed")))
             case Stop():
+                viewer.follows = None
                 viewer.scope.cancel()
             case WatchClips():
                 self._begin(viewer, self._open_clips(), shows_pictures=True)
@@ -178,6 +181,9 @@ class Studio:
     def _begin(self, viewer: Viewer, opening: Opening, *, shows_pictures: bool) -> None:
         if self._source:
             raise InvalidArgument(f"this server plays {self._source} to all pages")
+        if viewer.plays and viewer.scope.cancel_called:
+            viewer.follows = opening, shows_pictures
+            return
         if viewer.plays:
             raise BadState("this page has a session; stop it first")
         if sum(each.plays for each in self._viewers) >= MAX_SESSIONS:
@@ -220,6 +226,18 @@ class Studio:
         finally:
             viewer.plays, viewer.session = False, None
         viewer.tell(encode(Ended(reason)))
+        self._go_on(viewer)
+
+    def _go_on(self, viewer: Viewer) -> None:
+        """Begin what the page asked for while the session before was being stopped."""
+        follows, viewer.follows = viewer.follows, None
+        if follows is None or viewer.outbox.is_closed:
+            return
+        opening, shows_pictures = follows
+        try:
+            self._begin(viewer, opening, shows_pictures=shows_pictures)
+        except NNError as error:
+            viewer.tell(encode(Ended(str(error))))
 
     async def _tick(self) -> None:
         while True:
