@@ -18,7 +18,7 @@ import threading
 import types
 import weakref
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from nnasync import errors, hal
@@ -410,11 +410,19 @@ def shield() -> contextlib.AbstractContextManager[object]:
     return anyio.CancelScope(shield=True)
 
 
-async def in_thread(work: Callable[[], T], name: str, *, enters_engine: bool = False) -> T:
+async def in_thread(
+    work: Callable[[], T],
+    name: str,
+    *,
+    enters_engine: bool = False,
+    start: Callable[[threading.Thread], Awaitable[object]] | None = None,
+) -> T:
     """What `work` returns or raises on a daemon thread of its own, which is named.
 
-    The end of the interpreter waits for what enters an engine, and for nothing else. Raises
-    ResourceExhaustedTransient where no thread can be started.
+    The end of the interpreter waits for what enters an engine, and for nothing else. `start` starts
+    the thread from another one; otherwise the loop stands still until the thread has its first
+    turn, which takes long on a busy machine. Raises ResourceExhaustedTransient where no thread can
+    be started, and what `start` raises.
     """
     waiter, outcome = Waiter(), _Outcome[T]()
 
@@ -427,7 +435,10 @@ async def in_thread(work: Callable[[], T], name: str, *, enters_engine: bool = F
 
     thread = threading.Thread(target=run, name=name, daemon=True)
     try:
-        thread.start()
+        if start is None:
+            thread.start()
+        else:
+            await start(thread)
     except RuntimeError as error:
         raise errors.ResourceExhaustedTransient(f"no thread for {name}: {error}") from error
     if enters_engine:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -108,6 +109,25 @@ async def test_nothing_of_the_first_plan_is_left_in_the_way_of_a_call(clock: Man
 def idle_calls(prepared: Any) -> list[Any]:
     """The calls that are bound and not in use."""
     return [call for binding in prepared._bindings.values() for call in binding.idle]
+
+
+async def test_no_thread_of_a_compilation_is_started_by_the_loop(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To start one takes until it had its first turn, for which the loop would stand still."""
+    start, started = threading.Thread.start, dict[str, int]()
+
+    def noting(thread: threading.Thread) -> None:
+        started[thread.name] = threading.get_ident()
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", noting)
+    with anyio.fail_after(GUARD_S):
+        async with competing(slow(clock), quick(clock)) as rt:
+            net = await rt.compile(chain(4), options=FIRST)
+            await net.optimized()
+            await net.aclose()
+    assert started["nnasync-taking-over"] != threading.get_ident()
 
 
 async def test_it_follows_without_being_used(clock: ManualClock) -> None:

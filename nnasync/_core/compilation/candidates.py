@@ -14,7 +14,6 @@ from nnasync._core.compilation.spec import CompileSpec
 from nnasync._core.compilation.whole_form import ends_of, whole_form
 from nnasync._core.deferred import deferred
 from nnasync._core.engine_device import EngineDevice
-from nnasync._core.wakeup import in_thread
 from nnasync.device import Device, LoweringDevice
 from nnasync.engine import Lowering
 from nnasync.errors import (
@@ -78,7 +77,9 @@ async def gather(spec: CompileSpec, cache: CompilationCache | None = None) -> Fi
 
 async def _consider_whole(spec: CompileSpec, field: Field) -> None:
     """Let engines compete with the file as it is, too, each in the way that it thinks best."""
-    whole = await in_thread(lambda: whole_form(spec), "nnasync-loading") if spec.whole else None
+    if spec.whole is None:
+        return
+    whole = await spec.on_thread(lambda: whole_form(spec), "nnasync-loading")
     if whole is None or ends_of(whole.model) != ends_of(spec.model):
         return
     known = {contender.choice for contender in field.contenders}

@@ -21,7 +21,7 @@ from nnasync._core.compilation.spec import CompileSpec
 from nnasync._core.compilation.upgrade import PATIENCE_S, compilation_of, found_again
 from nnasync._core.deferred import deferred
 from nnasync._core.endings import IMPORTS
-from nnasync._core.wakeup import Wakeup, in_thread, shield
+from nnasync._core.wakeup import Wakeup, shield
 
 if TYPE_CHECKING:
     from nnasync._core.compilation import compiler, first_answer
@@ -51,7 +51,7 @@ async def compile_model(spec: CompileSpec, cache: CompilationCache | None = None
     async def choose_anew() -> Chosen:
         # A thread that still imports when the interpreter ends may change how it ends.
         with shield():
-            await import_what_compiles()
+            await import_what_compiles(spec)
         unhurried = msgspec.structs.replace(spec, deadline=None, in_background=True)
         return await compiler.choose(await unhurried.loaded(), cache)
 
@@ -69,7 +69,7 @@ async def compile_model(spec: CompileSpec, cache: CompilationCache | None = None
             logger.info("network %r: %s answers first; %s", spec.name, name, follows)
             return compilation_of(first, choose_anew, patience_s=PATIENCE_S)
     await _begin_contest_process(spec)
-    await import_what_compiles()
+    await import_what_compiles(spec)
     return compilation_of(await compiler.choose(await spec.loaded(), cache))
 
 
@@ -85,14 +85,14 @@ async def _begin_contest_process(spec: CompileSpec) -> None:
             apart.process().begin()
 
     if len(spec.devices) > 1:
-        await in_thread(begin, "nnasync-contest-process")
+        await spec.on_thread(begin, "nnasync-contest-process")
 
 
 _COMPILER = "nnasync._core.compilation.compiler"
 _imported: set[str] = set()
 
 
-async def import_what_compiles() -> None:
+async def import_what_compiles(spec: CompileSpec) -> None:
     """Import what chooses among devices, and anyio's part for this loop, on a thread."""
     if _imported:
         return
@@ -106,4 +106,4 @@ async def import_what_compiles() -> None:
         # A module is among those of the interpreter as soon as somebody begins to import it.
         _imported.add(_COMPILER)
 
-    await in_thread(load, "nnasync-importing")
+    await spec.on_thread(load, "nnasync-importing")

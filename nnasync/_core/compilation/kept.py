@@ -35,7 +35,6 @@ from nnasync._core.deferred import deferred
 from nnasync._core.engine_device import EngineDevice
 from nnasync._core.engine_device.caching import Compiled, library_version, skeleton_of
 from nnasync._core.model.description import ModelDescription, describe
-from nnasync._core.wakeup import in_thread
 from nnasync._core.workers.anyio_threads import in_helper_thread
 from nnasync.device import Device
 from nnasync.engine import CacheFiles, Lowering, Plan
@@ -149,7 +148,9 @@ class KeptCompilation:
         verdicts, model = self._spec.verdicts, self._spec.digest
         if verdicts is None or not held_at_s:
             return False
-        return await in_thread(lambda: verdicts.forgot(model, held_at_s), "nnasync-verdicts")
+        return await self._spec.on_thread(
+            lambda: verdicts.forgot(model, held_at_s), "nnasync-verdicts"
+        )
 
     def chosen(self, contender: Contender, stage: KeptStage, reason: str = "hit") -> Chosen:
         """A stage that was loaded as what was chosen, with the report of the contest."""

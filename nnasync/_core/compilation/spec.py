@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
@@ -15,7 +17,7 @@ from nnasync._core.engine_device import EngineDevice
 from nnasync._core.engine_device.caching import library_version
 from nnasync._core.wakeup import in_thread
 from nnasync.device import Device
-from nnasync.errors import BadState, InvalidArgument
+from nnasync.errors import BadState, DeviceUnavailable, InvalidArgument
 from nnasync.hal import (
     BYTE_SIZE_OF_CACHE_TOKEN,
     ExecutionPreference,
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from nnasync._core.compilation.contest_process import ContestProcess
 
 E = TypeVar("E")
+T = TypeVar("T")
 
 DEFAULT_BUDGET_NS = 300_000_000
 """How long the turns of a contest take; agreement and compiling come on top."""
@@ -185,7 +188,27 @@ class CompileSpec(PlanTerms, frozen=True, kw_only=True):
         """The same with the model itself."""
         if isinstance(self.source, Model):
             return self
-        return self.of(await in_thread(self.source, "nnasync-loading"))
+        return self.of(await self.on_thread(self.source, "nnasync-loading"))
+
+    async def on_thread(
+        self, work: Callable[[], T], name: str, *, enters_engine: bool = False
+    ) -> T:
+        """What `work` returns or raises on a thread of its own, as `in_thread` does.
+
+        It is started by a helper thread of the runtime, which the loop does not wait for.
+        """
+        engines = [each for each in self.devices if isinstance(each, EngineDevice)]
+        helper_threads = engines[0].workers.helper_threads if engines else None
+
+        async def start(thread: threading.Thread) -> None:
+            if helper_threads is not None:
+                with contextlib.suppress(DeviceUnavailable):
+                    await helper_threads.run_unwrapped(thread.start, name)
+                    return
+            # There are none, or not any more.
+            thread.start()
+
+        return await in_thread(work, name, enters_engine=enters_engine, start=start)
 
 
 def _check_type(name: str, value: object, kind: type | tuple[type, ...], what: str) -> None:

@@ -36,7 +36,6 @@ from nnasync._core.compilation.whole_form import ends_of
 from nnasync._core.engine_device import EngineDevice, EnginePreparedModel
 from nnasync._core.plans.adaptive import AdaptivePlan
 from nnasync._core.plans.staged import StagedPlan
-from nnasync._core.wakeup import in_thread
 from nnasync.errors import GeneralFailure
 from nnasync.fences import Fence
 from nnasync.hal import Model
@@ -95,7 +94,9 @@ async def _take_over(chosen: Chosen, staged: StagedPlan, first: Contender) -> Be
     if not isinstance(contender, PlanContender):
         raise GeneralFailure(f"{contender.name} is in another process: the first plan stays")
     plan = contender.plan()
-    await in_thread(lambda: staged.replace(plan), "nnasync-taking-over", enters_engine=True)
+    await contender.spec.on_thread(
+        lambda: staged.replace(plan), "nnasync-taking-over", enters_engine=True
+    )
     return better
 
 
