@@ -25,6 +25,7 @@ from nnasync.cli.live.networks import open_networks
 from nnasync.cli.live.studio import Studio
 from nnasync.cli.live.ticks import Ticker
 from nnasync.hal import Priority, Struct
+from nnasync.streaming.redaction import redacted
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -76,7 +77,7 @@ async def serve(options: LiveOptions, on_ready: Callable[[str], object]) -> None
                 load,
                 names,
                 settings,
-                source=sources.shown(options.source),
+                source=redacted(options.source),
                 open_clips=lambda: sources.of_clips(options.data),
             )
             server = _server(studio, options)

@@ -7,7 +7,6 @@ before: the source of the other raises InvalidArgument when it is read, and the 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -74,11 +73,6 @@ async def of_browser(offer: str, answer: Callable[[str], object]) -> AsyncIterat
         )
         answer(peer.answer)
         yield sources
-
-
-def shown(name: str) -> str:
-    """What pages are told of a source: an address without the name and the password in it."""
-    return re.sub(r"://[^/]*@", "://", name)
 
 
 def check(name: str) -> None:

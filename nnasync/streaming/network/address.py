@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from nnasync.errors import InvalidArgument
 from nnasync.streaming.blocking_reader import PATIENCE_S, Reading
@@ -12,6 +12,7 @@ from nnasync.streaming.network.backoff import Backoff
 from nnasync.streaming.network.connection import Address
 from nnasync.streaming.network.keeper import NetworkEvent
 from nnasync.streaming.network.stream import NetworkStream
+from nnasync.streaming.redaction import redacted
 
 _PROTOCOLS = (
     "crypto,dtls,hls,http,httpproxy,https,mmsh,mmst,rtmp,rtmps,rtmpt,rtp,srt,srtp,tcp,tls,udp"
@@ -43,18 +44,14 @@ def network(
     made and lost, on the loop; `uniform` gives random numbers from 0 to 1 for the waits. Raises
     InvalidArgument for what is no address, or limits that are not positive.
     """
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError as error:
-        raise InvalidArgument(f"{url!r} is no address: {error}") from error
-    if not parts.scheme or "://" not in url or not (parts.hostname or port):
+    name = redacted(url)
+    parts = _parts(url)
+    if parts is None:
         raise InvalidArgument(
-            f'{url!r} is no address, such as "rtsp://camera.local/stream" or "udp://0.0.0.0:5000"'
+            f'{name!r} is no address, such as "rtsp://camera.local/stream" or '
+            '"udp://0.0.0.0:5000"; a port is a number up to 65535, and in names and passwords '
+            'the characters @ : / ? # % are to be written as "%40" and so on'
         )
-    name = url
-    if parts.password is not None:
-        name = url.replace(f":{parts.password}@", ":***@", 1)
     # Only checks the limits: each attempt has a reading of its own.
     Reading(name, open_timeout_s=open_timeout_s, read_timeout_s=read_timeout_s)
     address = Address(
@@ -66,6 +63,17 @@ def network(
         read_timeout_s=read_timeout_s,
     )
     return NetworkStream(address, retry, on_event, uniform)
+
+
+def _parts(url: str) -> SplitResult | None:
+    """The parts of an address; None for what is none, as Python's errors show the password."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+        url.encode()
+    except ValueError:
+        return None
+    return parts if parts.scheme and "://" in url and (parts.hostname or port) else None
 
 
 def _options(scheme: str, read_timeout_s: float | None) -> dict[str, str]:

@@ -42,7 +42,7 @@ _PERMANENT = {
 
 
 class Address(Struct, frozen=True):
-    """Where to connect to and how; `name` is what may be shown of it, without the password.
+    """Where to connect to and how; `name` is what may be shown of it: `redacted`.
 
     `is_played` says that it may be read faster than it plays.
     """
@@ -53,6 +53,9 @@ class Address(Struct, frozen=True):
     is_played: bool
     open_timeout_s: float | None
     read_timeout_s: float | None
+
+    def __repr__(self) -> str:
+        return f"Address({self.name!r})"
 
 
 class Connection:

@@ -20,6 +20,7 @@ from nnasync.streaming.blocking_reader import DEVICE_PATIENCE_S, PATIENCE_S, Rea
 from nnasync.streaming.item import Pace
 from nnasync.streaming.lookahead import LookAhead
 from nnasync.streaming.pacing import Pacer
+from nnasync.streaming.redaction import redacted
 from nnasync.streaming.sources.alsa import find_configuration
 from nnasync.streaming.sources.hops import Hops, check_hop
 from nnasync.streaming.sources.media import end_of, opened
@@ -47,10 +48,11 @@ def audio_file(
     """
     check_hop(rate_hz, hop)
     name = os.fspath(path)
-    reading = Reading(name, open_timeout_s=open_timeout_s, read_timeout_s=read_timeout_s)
+    shown = redacted(name)
+    reading = Reading(shown, open_timeout_s=open_timeout_s, read_timeout_s=read_timeout_s)
     is_wav = Path(name).suffix.lower() == ".wav" and "://" not in name
     read = _wav_hops if is_wav else _av_hops
-    ahead = LookAhead(lambda: read(reading, rate_hz, hop), batch=16, reading=reading)
+    ahead = LookAhead(lambda: read(name, reading, rate_hz, hop), batch=16, reading=reading)
     return RecordedSource(ahead, Pacer(pace, start_ns=start_ns))
 
 
@@ -83,12 +85,11 @@ def capture(reading: Reading, format: str, *, rate_hz: int, hop: int) -> LiveSou
     return LiveSource(ahead)
 
 
-def _wav_hops(reading: Reading, rate_hz: int, hop: int) -> Iterator[tuple[int, Array]]:
+def _wav_hops(name: str, reading: Reading, rate_hz: int, hop: int) -> Iterator[tuple[int, Array]]:
     """By the standard library where it can, else by PyAV; from a pipe, nothing is read twice."""
-    name = reading.name
     try:
         if is_pipe(name) or not _is_pcm(name, rate_hz):
-            yield from _av_hops(reading, rate_hz, hop)
+            yield from _av_hops(name, reading, rate_hz, hop)
             return
         with wave.open(name, "rb") as file:
             index = 0
@@ -124,8 +125,8 @@ def pcm_to_float(data: bytes, sample_bytes: int, channels: int) -> Array:
     return mono
 
 
-def _av_hops(reading: Reading, rate_hz: int, hop: int) -> Iterator[tuple[int, Array]]:
-    with opened(reading.name, "audio", reading) as (container, stream):
+def _av_hops(name: str, reading: Reading, rate_hz: int, hop: int) -> Iterator[tuple[int, Array]]:
+    with opened(name, "audio", reading) as (container, stream):
         hops = Hops(rate_hz, hop)
         index = 0
         for found in _with_end(container.decode(stream), hops):

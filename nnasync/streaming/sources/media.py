@@ -61,7 +61,7 @@ def opened(
     ) as container:
         stream = next((s for s in container.streams if s.type == kind), None)
         if stream is None:
-            raise failure(f"{name} has no {kind} stream")
+            raise failure(f"{reading.name} has no {kind} stream", None)
         stream.codec_context.thread_count = 1
         reading.progressed(is_open=True)
         yield container, stream
@@ -79,7 +79,8 @@ def opened_container(
     """The container `name`, which is called as `reading` is.
 
     Errors of FFmpeg become what `failure` makes of a message and the error; what sends nothing for
-    longer than `reading` allows raises DeviceUnavailable.
+    longer than `reading` allows raises DeviceUnavailable. PyAV's own error is their cause, but not
+    for an address: it would show the password.
     """
     av = import_av()
     limits = (reading.open_timeout_s, reading.read_timeout_s)
@@ -96,9 +97,16 @@ def opened_container(
             yield container
     except (av.FFmpegError, OSError) as error:
         if isinstance(error, av.error.ExitError | av.error.TimeoutError) and reading.has_limit:
-            raise reading.overdue() from error
-        reason = getattr(error, "strerror", None) or str(error)
-        raise failure(f"cannot read {reading.name}: {reason}", error) from error
+            failed: NNError = reading.overdue()
+        else:
+            reason = getattr(error, "strerror", None) or type(error).__name__
+            failed = failure(f"cannot read {reading.name}: {reason}", error)
+        if "://" not in name:
+            raise failed from error
+    else:
+        return
+    # Raised behind the handler, it has no context either.
+    raise failed
 
 
 def _limited(name: str, options: dict[str, str], reading: Reading) -> dict[str, str]:

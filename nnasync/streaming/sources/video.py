@@ -11,6 +11,7 @@ from nnasync.streaming.blocking_reader import DEVICE_PATIENCE_S, PATIENCE_S, Rea
 from nnasync.streaming.item import Pace
 from nnasync.streaming.lookahead import LookAhead
 from nnasync.streaming.pacing import Pacer
+from nnasync.streaming.redaction import redacted
 from nnasync.streaming.sources.media import end_of, opened
 from nnasync.streaming.sources.media_clock import MediaClock
 from nnasync.streaming.sources.pictures import Pictures, PixelFormat, Size, check_pixels
@@ -39,7 +40,8 @@ def video_file(
     """
     check_pixels(pixels, size)
     name = os.fspath(path)
-    reading = Reading(name, open_timeout_s=open_timeout_s, read_timeout_s=read_timeout_s)
+    shown = redacted(name)
+    reading = Reading(shown, open_timeout_s=open_timeout_s, read_timeout_s=read_timeout_s)
     ahead = LookAhead(lambda: _file_frames(name, reading, size, pixels), batch=8, reading=reading)
     return RecordedSource(ahead, Pacer(pace, start_ns=start_ns))
 

@@ -83,18 +83,3 @@ async def test_what_is_none_of_these_is_told() -> None:
     sources.check("0")
     with pytest.raises(InvalidArgument, match="corridor.mp4 is no file; --source takes 'demo'"):
         sources.check("corridor.mp4")
-
-
-@pytest.mark.one_loop("nothing is awaited")
-@pytest.mark.parametrize(
-    ("name", "told"),
-    [
-        ("rtsp://me:secret@camera.local:554/stream@1", "rtsp://camera.local:554/stream@1"),
-        ("rtsp://me:p@ss@camera.local/", "rtsp://camera.local/"),
-        ("tcp://127.0.0.1:9", "tcp://127.0.0.1:9"),
-        ("demo", "demo"),
-        ("", ""),
-    ],
-)
-async def test_pages_are_told_no_passwords(name: str, told: str) -> None:
-    assert sources.shown(name) == told

@@ -6,6 +6,7 @@ import gc
 import logging
 import random
 import threading
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 import pytest
 
 from nnasync.errors import BadState, DeviceUnavailable, InvalidArgument
-from nnasync.streaming import Backoff, Graph, Item, NetworkEvent, Outcome, network
+from nnasync.streaming import Backoff, Graph, Item, NetworkEvent, Outcome, network, video_file
 from nnasync.streaming.network import connection
 from tests.rigs import until
 from tests.streaming.graph_rig import check
@@ -353,11 +354,45 @@ class TestWhatCannotBeRead:
         caplog.set_level(logging.DEBUG)
         with Server("rtsp", servers.rtsp(user="me:secret"), path="/x") as server:
             right = server.url.replace("://", "://me:secret@")
+            mistyped = right.replace("secret", "guess")
             assert await first_items(network(right).video(), 1)
-            with pytest.raises(InvalidArgument, match=r"me:\*\*\*@") as refused:
-                await first_items(network(right.replace("secret", "wrong")).video(), 1)
-        assert "wrong" not in str(refused.value)
-        assert "wrong" not in caplog.text
+            with pytest.raises(InvalidArgument, match=r"rtsp://127.0.0.1:\d+/x: .*401") as refused:
+                await first_items(network(mistyped).video(), 1)
+        assert "guess" not in "".join(traceback.format_exception(refused.value))
+        assert "guess" not in caplog.text
+
+    @pytest.mark.parametrize("read", [lambda url: network(url, retry=None).video(), video_file])
+    async def test_the_log_of_a_graph_shows_no_password(
+        self, read: Callable[[str], Any], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        graph = Graph()
+        url = f"http://me:secret@127.0.0.1:{servers.PORT_OF_NOBODY}/x?token=hidden"
+        graph.source(read(url), on_error="stream").sink(print)
+        await graph.run()
+        assert "Connection refused" in caplog.text
+        assert "secret" not in caplog.text
+        assert "hidden" not in caplog.text
+
+    @pytest.mark.one_loop("nothing is read")
+    @pytest.mark.parametrize(
+        "url",
+        [
+            "rtsp://me:secret@camera:99999/x",
+            "rtsp://me:secret/2@camera/x",
+            "rtsp://me:secret@camera\u2100/x",
+            "rtsp://me:secret@camera/\ud800",
+            "http://camera:x/?token=secret",
+        ],
+    )
+    async def test_what_is_no_address_shows_no_password(self, url: str) -> None:
+        with pytest.raises(InvalidArgument, match="is no address") as refused:
+            network(url)
+        assert "secret" not in "".join(traceback.format_exception(refused.value))
+
+    @pytest.mark.one_loop("nothing is read")
+    async def test_an_address_itself_shows_no_password(self) -> None:
+        stream = network("rtsp://me:secret@camera/x")
+        assert "secret" not in repr(stream._keeper._address)
 
     @pytest.mark.parametrize(
         ("url", "reason"),
