@@ -31,6 +31,7 @@ class Repeated:
         self._start_ns = 0
         self._before_ns = 0
         self._index = 0
+        self._is_closed = False
         self._position_ns = 0
 
     def __aiter__(self) -> AsyncIterator[Item]:
@@ -38,12 +39,14 @@ class Repeated:
 
     async def __anext__(self) -> Item:
         """The next item; raises StopAsyncIteration where there is none in a whole round."""
+        if self._is_closed:
+            raise StopAsyncIteration
         is_new = self._source is None
         source = self._source or self._begin()
         try:
             item = await source.__anext__()
         except StopAsyncIteration:
-            await self.aclose()
+            await self._end_round()
             if is_new:
                 raise
             self._before_ns = self._position_ns + self._period_ns
@@ -55,7 +58,11 @@ class Repeated:
         )
 
     async def aclose(self) -> None:
-        """Close the round that is being read."""
+        """Close the round that is being read, and begin no other; harmless when repeated."""
+        self._is_closed = True
+        await self._end_round()
+
+    async def _end_round(self) -> None:
         source, self._source = self._source, None
         if source is not None:
             await source.aclose()

@@ -50,3 +50,19 @@ async def test_what_reading_raises_is_raised() -> None:
     with pytest.raises(InvalidArgument, match="item 0 cannot be read"):
         await anext(source)
     await source.aclose()
+
+
+async def test_what_is_closed_while_it_is_read_begins_no_other_round() -> None:
+    made: list[RecordedSource] = []
+
+    def make() -> RecordedSource:
+        made.append(recording(1))
+        return made[-1]
+
+    source = Repeated(make, PERIOD_NS)
+    await anext(source)
+    for _ in range(2):
+        await source.aclose()
+        with pytest.raises(StopAsyncIteration):
+            await anext(source)
+    assert len(made) == 1
