@@ -143,10 +143,21 @@ def _checked(values: Any, dtype: type, what: str, count: int) -> Array:
     return column
 
 
+def _check_whole(values: Array, dtype: type, what: str) -> None:
+    """Raise InvalidArgument for numbers that a type of whole numbers cannot have."""
+    limits = np.iinfo(dtype)
+    if not ((values >= limits.min) & (values <= limits.max)).all():
+        raise InvalidArgument(f"{what} of boxes are from {limits.min} to {limits.max}")
+
+
 def _column(values: Any, dtype: type, what: str) -> Array:
     try:
-        column: Array = np.asarray(values, dtype)
-    except (TypeError, ValueError) as error:
+        given = np.asarray(values)
+        if np.issubdtype(dtype, np.integer):
+            _check_whole(given, dtype, what)
+        with np.errstate(over="ignore"):
+            column: Array = given.astype(dtype, copy=False)
+    except (TypeError, ValueError, OverflowError) as error:
         raise InvalidArgument(f"{what} of boxes are no array of numbers: {error}") from error
     if what == "corners" and column.size and column.shape[-1:] != (4,):
         raise InvalidArgument(

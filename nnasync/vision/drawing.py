@@ -143,8 +143,10 @@ def draw(
     A caption is the box's name, or the number of its label, and its score in percent, unless
     `caption` says another one ("" for none). The color goes with the identity where there is one,
     else with the label; line and letters go with the size of the picture. Raises InvalidArgument
-    for a picture that cannot be drawn into.
+    for a picture that cannot be drawn into, and for no colors.
     """
+    if not len(colors):
+        raise InvalidArgument("boxes are drawn in at least one color")
     canvas = picture if isinstance(picture, Canvas) else Canvas(picture)
     small = min(canvas.width, canvas.height)
     thick = thickness or max(round(small / 240), 1)
@@ -175,6 +177,10 @@ def _label(canvas: Canvas, left: int, top: int, text: str, color: Color, height:
 
 def _planes_of(arrays: Sequence[Array]) -> tuple[_Plane, ...]:
     for array in arrays:
+        if not isinstance(array, np.ndarray):
+            raise InvalidArgument(
+                f"an array or an image can be drawn into, not a {type(array).__name__}"
+            )
         if array.dtype != np.uint8 or not array.flags.writeable:
             kind = "read-only " if not array.flags.writeable else ""
             raise InvalidArgument(

@@ -151,11 +151,13 @@ class Tracker:
 
 def _best_first(table: Array) -> Iterator[tuple[int, int]]:
     """Rows and columns of a table's positive entries, the largest first, each at most once."""
-    left = table.copy()
-    while left.size and left.max() > 0:
-        row, column = divmod(int(left.argmax()), left.shape[1])
-        left[row], left[:, column] = 0, 0
-        yield row, column
+    rows, columns = np.nonzero(table > 0)
+    free_rows, free_columns = np.ones(table.shape[0], bool), np.ones(table.shape[1], bool)
+    for pair in np.argsort(-table[rows, columns], kind="stable"):
+        row, column = int(rows[pair]), int(columns[pair])
+        if free_rows[row] and free_columns[column]:
+            free_rows[row] = free_columns[column] = False
+            yield row, column
 
 
 def _nearness(boxes: Boxes, tracks: Sequence[_Track], expected: Array) -> Array:

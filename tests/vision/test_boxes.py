@@ -71,6 +71,10 @@ def test_a_box_can_be_sent_as_json() -> None:
         (([[1, 2, 3, 4]], [1, 2]), r"scores of 1 boxes"),
         (([[1, 2, 3, 4]], [1], [[1]]), r"labels of 1 boxes"),
         (("boxes",), "no array of numbers"),
+        (([[1, 2, 3, 4]], [1], [3e10]), "labels of boxes are from"),
+        (([[1, 2, 3, 4]], [1], [2**80]), "labels of boxes are from"),
+        (([[1, 2, 3, 4]], [1], np.array([np.nan])), "labels of boxes are from"),
+        (([[1, 2, 3, 4]], [1], [None]), "labels of boxes are no array of numbers"),
     ],
 )
 def test_what_does_not_fit_is_refused(arguments: tuple[object, ...], message: str) -> None:

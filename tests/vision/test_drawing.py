@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -88,10 +90,21 @@ def test_colors_go_with_labels_and_before_that_with_identities() -> None:
         (np.zeros((4, 4, 3)), "writable uint8 array"),
         (np.broadcast_to(np.uint8(0), (4, 4)), "read-only"),
         (np.zeros((4, 4, 2), np.uint8), "1, 3 or 4"),
+        ([[1]], "not a list"),
     ],
 )
-def test_what_cannot_be_drawn_into_is_refused(picture: np.ndarray, message: str) -> None:
+def test_what_cannot_be_drawn_into_is_refused(picture: Any, message: str) -> None:
     with pytest.raises(InvalidArgument, match=message):
         Canvas(picture)
     with pytest.raises(InvalidArgument, match="goes with Cb and Cr"):
         Canvas.of_planes(*(np.zeros((4, 4), np.uint8) for _ in range(3)))
+
+
+def test_planes_that_are_none_and_no_colors_are_refused() -> None:
+    picture: Any = np.zeros((4, 4), np.uint8)
+    with pytest.raises(InvalidArgument, match="not a NoneType"):
+        Canvas.of_planes(picture, None, None)  # type: ignore[arg-type]  # what is tested
+    with pytest.raises(InvalidArgument, match="goes with Cb and Cr|1, 3 or 4"):
+        Canvas.of_planes(np.zeros((4, 4, 3), np.uint8), picture, picture)
+    with pytest.raises(InvalidArgument, match="at least one color"):
+        draw(picture, Boxes.of([[0, 0, 1, 1]]), colors=())

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Array
 from nnasync.vision import Boxes, Tracker
+from nnasync.vision.tracker import _best_first
 
 FRAME_NS = 33_000_000
 
@@ -96,6 +98,29 @@ def test_times_that_stand_still_or_jump_back_lose_nothing() -> None:
     for now_ns in (10, 10, 5, 10**12, 10**12 + 1):
         (box,) = tracker.update(Boxes.of([square(50, 50)]), now_ns)
         assert np.isfinite([box.left, box.top, box.right, box.bottom]).all()
+
+
+@given(
+    hnp.arrays(
+        np.float32,
+        st.tuples(st.integers(0, 6), st.integers(0, 6)),
+        elements=st.integers(-1, 4).map(float),
+    )
+)
+def test_the_best_pair_is_taken_first_and_what_it_has_is_gone(table: Array) -> None:
+    left, expected = table.copy(), []
+    while left.size and left.max() > 0:
+        row, column = divmod(int(left.argmax()), left.shape[1])
+        left[row], left[:, column] = 0, 0
+        expected.append((row, column))
+    assert list(_best_first(table)) == expected
+
+
+def test_a_crowd_keeps_its_identities() -> None:
+    crowd = Boxes.of(np.repeat([[0, 0, 5, 5]], 1500, 0) + np.arange(1500)[:, None] * 7)
+    tracker = Tracker(confirmations=1)
+    for now_ns in (0, FRAME_NS):
+        assert identities(tracker.update(crowd, now_ns)) == list(range(1500))
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ class FileSink:
     def __init__(self, path: str | os.PathLike[str], begin: Callable[[str, Item], Writer]) -> None:
         self.name = os.path.basename(os.fspath(path))
         self.written = 0
-        """How many items are in the file."""
+        """How many items the file took; some may reach the disk only when it is closed."""
         self._path = os.fspath(path)
         self._begin = begin
         self._writer: Writer | None = None

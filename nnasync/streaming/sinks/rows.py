@@ -14,10 +14,9 @@ import numpy as np
 from nnasync.errors import InvalidArgument
 from nnasync.streaming.item import Item
 from nnasync.streaming.sinks.file_sink import FileSink, Writer
+from nnasync.streaming.sinks.parquet import ParquetTable, import_pyarrow
 
 Row = Mapping[str, Any]
-
-_ROWS_A_GROUP = 4096
 
 
 def results_file(
@@ -31,8 +30,9 @@ def results_file(
     * .jsonl: an object a line; rows may have any columns.
     * .csv: the columns of the first row are the header, and those of all others. What is no number
       and no text is written as JSON.
-    * .parquet: as .csv, with types, in groups of 4,096 rows (extra `parquet`). It can be read once
-      it is closed.
+    * .parquet: as .csv, with types, in groups of 4,096 rows (extra `parquet`). The types are those
+      of the first group; a column that has only None or empty lists in it is text, and what is no
+      text is then JSON. It can be read once it is closed.
 
     Raises InvalidArgument for another suffix, or where pyarrow is missing.
     """
@@ -41,7 +41,7 @@ def results_file(
     if begin is None:
         raise InvalidArgument(f"{os.fspath(path)} is none of {', '.join(_FORMATS)}")
     if suffix == ".parquet":
-        _import_pyarrow()
+        import_pyarrow()
     return FileSink(path, lambda name, _: begin(name, row or _plain_row))
 
 
@@ -67,7 +67,7 @@ def _builtin(value: Any) -> Any:
 def _encoded(value: Any) -> bytes:
     try:
         return msgspec.json.encode(value, enc_hook=_builtin)
-    except (TypeError, ValueError, RecursionError) as error:
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise InvalidArgument(f"the row cannot be written: {error}") from error
 
 
@@ -94,6 +94,11 @@ class _Table:
     def values(self, item: Item) -> list[Any]:
         """The values of a row in the order of the columns."""
         row = self._row(item)
+        if not row or not all(isinstance(name, str) for name in row):
+            raise InvalidArgument(
+                f"item {item.index} has the columns {list(row)}: at least one, with text for its "
+                "name, is wanted"
+            )
         self.columns = self.columns or tuple(row)
         if set(row) != set(self.columns):
             raise InvalidArgument(
@@ -125,62 +130,38 @@ class _Csv:
 def _cell(value: Any) -> Any:
     if isinstance(value, np.generic):
         value = value.item()
-    if value is None or isinstance(value, str | int | float):
+    if value is None or isinstance(value, int | float):
         return value
+    if isinstance(value, str):
+        return _utf8(value)
     return _encoded(value).decode()
+
+
+def _utf8(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidArgument(f"a text cannot be written: {error}") from error
+    return text
 
 
 class _Parquet:
     def __init__(self, path: str, row: Callable[[Item], Row]) -> None:
-        self._pyarrow = _import_pyarrow()
-        self._path = path
-        self._table = _Table(row)
-        self._rows: list[list[Any]] = []
-        self._writer: Any = None
+        self._rows = _Table(row)
+        self._file = ParquetTable(path)
 
     def write(self, item: Item) -> None:
-        self._rows.append([_plain(value) for value in self._table.values(item)])
-        if len(self._rows) == _ROWS_A_GROUP:
-            self._write_group()
+        values = [_plain(value) for value in self._rows.values(item)]
+        self._file.add(dict(zip(self._rows.columns, values, strict=True)))
 
     def close(self) -> None:
-        try:
-            self._write_group()
-        finally:
-            if self._writer is not None:
-                self._writer.close()
-
-    def _write_group(self) -> None:
-        pyarrow, rows = self._pyarrow, self._rows
-        self._rows = []
-        if not rows:
-            return
-        columns = dict(zip(self._table.columns, zip(*rows, strict=True), strict=True))
-        schema = None if self._writer is None else self._writer.schema
-        try:
-            table = pyarrow.table({k: list(v) for k, v in columns.items()}, schema=schema)
-            if self._writer is None:
-                self._writer = pyarrow.parquet.ParquetWriter(self._path, table.schema)
-            self._writer.write_table(table)
-        except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError) as error:
-            raise InvalidArgument(f"rows of {self._path} are of other types: {error}") from error
+        self._file.close()
 
 
 def _plain(value: Any) -> Any:
     if value is None or isinstance(value, str | int | float | bytes):
         return value
     return msgspec.json.decode(_encoded(value))
-
-
-def _import_pyarrow() -> Any:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise InvalidArgument(
-            "writing Parquet needs pyarrow: python -m pip install 'nnasync[parquet]'"
-        ) from error
-    return pyarrow
 
 
 _FORMATS: dict[str, Callable[[str, Callable[[Item], Row]], Writer]] = {

@@ -56,6 +56,8 @@ class PostprocessHead(Struct, frozen=True):
                 f"{len(places)} places, {len(labels)} classes, {len(scores)} scores and "
                 f"{count.size} counts are not those of one picture"
             )
+        if not np.isfinite(count[0]):
+            raise InvalidArgument(f"the network says that there are {count[0]} boxes")
         there = slice(0, max(min(int(count[0]), len(places)), 0))
         corners = _pixels(places[there], self.order, size, self.relative)
         return Boxes.of(corners, scores[there], labels[there]).above(threshold)

@@ -230,6 +230,19 @@ class TestRows:
         assert table.num_rows == 4200
         assert table.slice(4199).to_pylist() == [{"n": 4199, "label": "a,b", "boxes": [0, 1, 2]}]
 
+    async def test_text_that_is_no_unicode_fails_alone(self, tmp_path: Path) -> None:
+        for name in ("x.csv", "x.jsonl"):
+            sink = results_file(tmp_path / name, row=lambda item: {"a": item.data})
+            graph = await written(sink, ["\ud800", "word"])
+            assert graph.account().stages["sink"].failed == 1
+            assert isinstance(graph.errors()["sink"], InvalidArgument)
+            assert "word" in (tmp_path / name).read_text()
+
+    @pytest.mark.parametrize("row", [{}, {1: 2}])
+    async def test_a_row_without_names_is_refused(self, tmp_path: Path, row: Any) -> None:
+        graph = await written(results_file(tmp_path / "x.csv", row=lambda item: row), [1])
+        assert "text for its name" in str(graph.errors()["sink"])
+
     async def test_what_cannot_be_written(self, tmp_path: Path) -> None:
         graph = await written(results_file(tmp_path / "x.jsonl"), [object(), 1])
         assert "a object cannot be written: give `row`" in str(graph.errors()["sink"])

@@ -40,3 +40,10 @@ def test_outputs_that_do_not_fit_are_refused() -> None:
             PostprocessHead().decode([*good[:number], wrong, *good[number + 1 :]], SIZE, 0.5)
     with pytest.raises(InvalidArgument, match="do not go with"):
         CornerHead().decode([np.zeros((1, 3, 4)), np.zeros((1, 2, 4))], SIZE, 0.5)
+
+
+def test_numbers_that_are_none_are_refused() -> None:
+    good = [np.zeros((1, 3, 4)), np.zeros((1, 3)), np.zeros((1, 3)), np.full(1, 3)]
+    for number, wrong in ((1, np.full((1, 3), np.nan)), (3, np.array([np.nan]))):
+        with pytest.raises(InvalidArgument, match="labels of boxes|that there are nan boxes"):
+            PostprocessHead().decode([*good[:number], wrong, *good[number + 1 :]], SIZE, 0.5)
