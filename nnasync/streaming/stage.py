@@ -236,12 +236,12 @@ class Stage:
 
     async def __anext__(self) -> Result:
         """The result of the next item that left the queue; raises the error of a failed source."""
+        await anyio.lowlevel.checkpoint()
         while True:
             result = self._taken[0].result if self._taken else None
             if result is not None:
                 self._taken.popleft()
                 self._wake()
-                await anyio.lowlevel.checkpoint()
                 return result
             if self._finished:
                 self._raise_error()
@@ -297,20 +297,22 @@ class Stage:
 
     async def _feed(self, source: AsyncIterable[Item]) -> None:
         try:
-            async for item in source:
-                if self._ended:
-                    break
-                await self.put(item)
+            try:
+                async for item in source:
+                    if self._ended:
+                        break
+                    await self.put(item)
+            finally:
+                close = getattr(source, "aclose", None)
+                if close is not None:
+                    with anyio.CancelScope(shield=True):
+                        await close()
         except Exception as error:
             self._error = self._error or error
         finally:
             self._feeding -= 1
             if not self._feeding:
                 self.end()
-            close = getattr(source, "aclose", None)
-            if close is not None:
-                with anyio.CancelScope(shield=True):
-                    await close()
 
     async def _work(self) -> None:
         while True:

@@ -165,6 +165,53 @@ async def test_windows_begin_anew_behind_a_gap() -> None:
     check(graph)
 
 
+async def test_windows_behind_a_join_begin_anew_behind_a_gap() -> None:
+    async def broken_off() -> AsyncIterator[Item]:
+        for index in range(4):
+            yield Item(index, index * MS, index, epoch=index // 2)
+
+    graph, seen = Graph(), Collected()
+    streams = [graph.source(broken_off(), policy=Policy.BLOCK) for _ in range(2)]
+    graph.join(*streams).window(2).sink(seen)
+    await graph.run()
+    assert [item.epoch for item in seen.items] == [0, 1]
+    assert seen.data == [[(0, 0), (1, 1)], [(2, 2), (3, 3)]]
+    check(graph)
+
+
+async def test_a_join_does_not_end_before_what_it_hands_on_has_room() -> None:
+    graph, seen, may_go = Graph(), Collected(), anyio.Event()
+    first_gave, first_may_end = anyio.Event(), anyio.Event()
+
+    async def first() -> AsyncIterator[Item]:
+        for index in range(3):
+            yield Item(index, index, index)
+        first_gave.set()
+        await first_may_end.wait()
+
+    async def second() -> AsyncIterator[Item]:
+        await first_gave.wait()
+        yield Item(0, 100, "partner")
+
+    async def call(data: Any) -> Any:
+        if not may_go.is_set():
+            await may_go.wait()
+        return data
+
+    one = graph.source(first(), name="first", policy=Policy.BLOCK)
+    two = graph.source(second(), name="second", policy=Policy.BLOCK)
+    graph.join(one, two, name="join").map(call, name="slow").sink(seen)
+    async with graph:
+        await anyio.wait_all_tasks_blocked()
+        first_may_end.set()
+        await anyio.wait_all_tasks_blocked()
+        may_go.set()
+        await graph.drain()
+    assert [item.index for item in seen.items] == [0, 1, 2]
+    assert graph.account().stages["slow"] == Account(submitted=3, passed=3)
+    check(graph)
+
+
 async def test_a_rate_is_held_by_the_times_of_capture() -> None:
     graph, seen = Graph(), Collected()
     stream_of(graph, range(30), period_ns=10 * MS).rate(25, name="rate").sink(seen)

@@ -423,3 +423,81 @@ async def test_who_wants_to_know_is_told_what_became_of_each_item() -> None:
         ("seen", 1, "completed"),
     ]
     check(graph)
+
+
+@pytest.mark.parametrize("is_awaited", [False, True])
+async def test_a_source_that_never_waits_lets_others_run(is_awaited: bool) -> None:
+    async def at_once() -> AsyncIterator[Item]:
+        for index in range(100):
+            yield Item(index, index, index)
+
+    async def call(value: int) -> int:
+        return value
+
+    graph, seen, turns = Graph(), Collected(), []
+
+    async def count_turns() -> None:
+        while True:
+            turns.append(len(seen.items))
+            await anyio.lowlevel.checkpoint()
+
+    stage = call if is_awaited else lambda value: value
+    graph.source(at_once()).map(stage).sink(seen)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(count_turns)
+        await graph.run()
+        tasks.cancel_scope.cancel()
+    assert len(set(turns)) > 10
+    assert len(seen.items) > 10
+    check(graph)
+
+
+async def test_a_cancellation_reaches_a_graph_whose_source_never_waits() -> None:
+    graph = Graph()
+    with anyio.CancelScope() as scope:
+
+        async def endless() -> AsyncIterator[Item]:
+            for index in range(1000):
+                if index == 10:
+                    scope.cancel()
+                yield Item(index, index, index)
+
+        graph.source(endless(), name="source").sink(lambda item: None)
+        await graph.run()
+    assert scope.cancelled_caught
+    assert graph.account().stages["source"].submitted < 20
+
+
+async def test_taking_that_is_cancelled_loses_no_item_of_an_output() -> None:
+    graph = Graph()
+    output = recording(graph, 3).output(name="output")
+    async with graph:
+        await graph.drain()
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await anext(output)
+        assert graph.account().stages["output"] == Account(submitted=3, pending=3)
+        assert [item.data async for item in output] == [0, 1, 2]
+    check(graph)
+
+
+async def test_statistics_count_what_a_source_lost_as_the_account_does() -> None:
+    class Source:
+        lost = 7
+
+        def __aiter__(self) -> Any:
+            return self
+
+        async def __anext__(self) -> Item:
+            await anyio.sleep_forever()
+            raise AssertionError
+
+        def take_losses(self) -> dict[Outcome, int]:
+            lost, self.lost = self.lost, 0
+            return {Outcome.DROPPED: lost}
+
+    graph = Graph()
+    graph.source(Source(), name="camera").sink(lambda item: None, name="end")
+    async with graph:
+        assert graph.statistics("camera", "end").account.dropped == 7
+        assert graph.account().stages["camera"].dropped == 7

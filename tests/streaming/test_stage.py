@@ -394,6 +394,33 @@ async def test_source_is_closed() -> None:
     assert source.closed
 
 
+async def test_taking_that_is_cancelled_loses_no_result() -> None:
+    async with Stage(double, policy=Policy.BLOCK) as stage:
+        stage.feed(numbers(3))
+        await anyio.wait_all_tasks_blocked()
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await anext(stage)
+        assert [result.value async for result in stage] == [0, 2, 4]
+
+
+async def test_an_error_of_closing_a_source_is_raised_bare() -> None:
+    class Source:
+        def __aiter__(self) -> Source:
+            return self
+
+        async def __anext__(self) -> Item:
+            raise StopAsyncIteration
+
+        async def aclose(self) -> None:
+            raise OSError("the cable was pulled")
+
+    async with Stage(double) as stage:
+        stage.feed(Source())
+        with pytest.raises(OSError, match="cable"):
+            await stage.drain()
+
+
 async def test_stage_outside_of_its_block() -> None:
     stage = Stage(double)
     with pytest.raises(BadState, match="async with"):

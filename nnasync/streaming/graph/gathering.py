@@ -269,6 +269,7 @@ class JoinNode(Node):
 
     An item waits until the other streams have gone past its time (but for "latest", which takes
     what is there), or until so many wait that the oldest is to be decided on with what is there.
+    Streams take turns: while what one of them completed waits for room, the others wait, too.
     """
 
     def __init__(
@@ -295,6 +296,7 @@ class JoinNode(Node):
         self._first: deque[_Held] = deque()
         self._first_has_ended = False
         self._partners = [_Partner() for _ in range(count - 1)]
+        self._turn = anyio.Lock(fast_acquire=True)
 
     def inlets(self) -> list[Inlet]:
         """The ways in, one a stream."""
@@ -302,24 +304,26 @@ class JoinNode(Node):
 
     async def take_from(self, place: int, entry: Entry, item: Item) -> None:
         """Take an item of one of the streams, and join what can be joined now."""
-        if self._is_over:
-            entry.settle(Outcome.DROPPED)
-            return
-        if place == 0:
-            self._first.append((entry, item))
-        else:
-            self._partners[place - 1].held.append((entry, item))
-        await self._decide()
+        async with self._turn:
+            if self._is_over:
+                entry.settle(Outcome.DROPPED)
+                return
+            if place == 0:
+                self._first.append((entry, item))
+            else:
+                self._partners[place - 1].held.append((entry, item))
+            await self._decide()
 
     async def end_of(self, place: int) -> None:
         """One of the streams has no more items."""
-        if place == 0:
-            self._first_has_ended = True
-        else:
-            self._partners[place - 1].has_ended = True
-        await self._decide()
-        if self._first_has_ended and not self._first:
-            await self.finish()
+        async with self._turn:
+            if place == 0:
+                self._first_has_ended = True
+            else:
+                self._partners[place - 1].has_ended = True
+            await self._decide()
+            if self._first_has_ended and not self._first:
+                await self.finish()
 
     async def finish(self) -> None:
         """Items of other streams that nobody asked for are dropped."""
@@ -385,6 +389,7 @@ class JoinNode(Node):
                 item.deadline_ns,
                 item.priority,
                 parents,
+                item.epoch,
             )
         )
 

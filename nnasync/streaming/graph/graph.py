@@ -362,7 +362,7 @@ class Graph:
         if unknown or not stages:
             known = ", ".join(self._nodes)
             raise InvalidArgument(f"{unknown or 'nothing'} is no stage of this graph: {known}")
-        return of_chain([self._nodes[name].ledger.statistics() for name in stages])
+        return of_chain([self._nodes[name].statistics() for name in stages])
 
     def errors(self) -> dict[str, Exception]:
         """The first error of each stage that had one."""

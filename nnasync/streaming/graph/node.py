@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol
 import anyio
 
 from nnasync.errors import InvalidArgument
-from nnasync.streaming.account import Account, Entry, Ledger, Outcome
+from nnasync.streaming.account import Account, Entry, Ledger, Outcome, StreamStatistics
 from nnasync.streaming.item import Item
 
 logger = logging.getLogger(__name__)
@@ -86,6 +86,10 @@ class Node:
     def account(self) -> Account:
         """Where the items of this node are now."""
         return self.ledger.account
+
+    def statistics(self) -> StreamStatistics:
+        """Account, latencies and met deadlines of this node."""
+        return self.ledger.statistics()
 
     def inlet(self) -> Inlet:
         """A way in for one more node."""

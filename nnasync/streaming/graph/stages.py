@@ -15,9 +15,10 @@ import anyio
 import anyio.lowlevel
 
 from nnasync._core.clock import Deadline
+from nnasync._core.wakeup import yield_now
 from nnasync.errors import Cancelled, InvalidArgument, MissedDeadline
 from nnasync.hal import Priority
-from nnasync.streaming.account import Account, Entry, Outcome
+from nnasync.streaming.account import Account, Entry, Outcome, StreamStatistics
 from nnasync.streaming.graph.node import Context, ErrorPolicy, Node, Signal
 from nnasync.streaming.item import Item, TakeLosses
 from nnasync.streaming.stage import Policy
@@ -53,6 +54,7 @@ class SourceNode(Node):
                     break
                 self._count_losses()
                 await self.put(self._dressed(item))
+                await yield_now()
         except Exception as error:
             await self.fail(None, None, error)
         finally:
@@ -67,6 +69,11 @@ class SourceNode(Node):
         """Where its items are now; those that the source lost since the last one came, too."""
         self._count_losses()
         return super().account()
+
+    def statistics(self) -> StreamStatistics:
+        """Its statistics, with what the source lost."""
+        self._count_losses()
+        return super().statistics()
 
     def _ask_for_less(self) -> None:
         """Where only some items a second are wanted, a source may be able to make no others."""
@@ -418,10 +425,10 @@ class OutputNode(Queued):
 
     async def __anext__(self) -> Item:
         """The next item that is in time; raises StopAsyncIteration behind the last."""
+        await anyio.lowlevel.checkpoint()
         while (found := await self.next()) is not None:
             entry, item = found
             self.complete(entry, item)
             if entry.outcome is Outcome.COMPLETED:
-                await anyio.lowlevel.checkpoint()
                 return item
         raise StopAsyncIteration

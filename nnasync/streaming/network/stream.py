@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Callable
 
@@ -88,9 +89,12 @@ class _Taken:
 
     async def __anext__(self) -> tuple[int, Array]:
         self._keeper.start()
+        mailbox = self._outlet.mailbox
         while True:
-            with anyio.move_on_after(self._keeper.left_s()):
-                captured_ns, data, self.epoch = await self._outlet.mailbox.take()
+            # What is there is given also where the time to wait for more has passed.
+            left_s = self._keeper.left_s() if mailbox.must_wait else math.inf
+            with anyio.move_on_after(left_s):
+                captured_ns, data, self.epoch = await mailbox.take()
                 return captured_ns, data
             self._keeper.look_after()
 

@@ -10,7 +10,7 @@ import threading
 from collections import deque
 from typing import Generic, TypeVar
 
-from nnasync._core.wakeup import Waiter
+from nnasync._core.wakeup import Waiter, yield_now
 from nnasync.streaming.account import Outcome
 
 T = TypeVar("T")
@@ -63,6 +63,11 @@ class Mailbox(Generic[T]):
             self._values.clear()
 
     @property
+    def must_wait(self) -> bool:
+        """Whether nothing is there to take, neither a value nor the end."""
+        return not self._values and not self.is_ended
+
+    @property
     def losses(self) -> dict[Outcome, int]:
         """How much was lost so far, and how."""
         with self._lock:
@@ -75,14 +80,16 @@ class Mailbox(Generic[T]):
         return {outcome: count - told.get(outcome, 0) for outcome, count in losses.items()}
 
     async def take(self) -> T:
-        """The oldest value that is there, waited for.
+        """The oldest value that is there, waited for; others run in any case.
 
         Raises StopAsyncIteration at the end, or the error that ended it, once.
         """
-        while not self._values and not self.is_ended:
+        if not self.must_wait:
+            await yield_now()
+        while self.must_wait:
             waiter = self._waiter = Waiter()
             # What came before the waiter was there did not wake it.
-            if not self._values and not self.is_ended:
+            if self.must_wait:
                 await waiter.wait()
         with self._lock:
             if self._values:

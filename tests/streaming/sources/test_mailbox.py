@@ -66,6 +66,27 @@ async def test_a_wait_that_is_cancelled_loses_nothing() -> None:
     assert await box.take() == 1
 
 
+async def test_taking_what_is_there_lets_others_run_and_hears_a_cancellation() -> None:
+    box: Mailbox[int] = Mailbox(3)
+    for value in range(3):
+        box.put(value)
+    order: list[str] = []
+
+    async def other() -> None:
+        order.append("other")
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(other)
+        assert await box.take() == 0
+        assert await box.take() == 1
+        order.append("taken")
+    assert order == ["other", "taken"]
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await box.take()
+    assert await box.take() == 2
+
+
 @pytest.mark.one_loop("nothing waits")
 @given(st.integers(1, 4), st.lists(st.sampled_from(["put", "take", "lose", "discard"])))
 async def test_every_value_is_taken_or_lost(capacity: int, events: list[str]) -> None:
