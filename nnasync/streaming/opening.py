@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+from urllib.parse import unquote, urlsplit
 
+from nnasync.errors import InvalidArgument
 from nnasync.streaming.network import network
 from nnasync.streaming.sources import (
     LiveSource,
@@ -27,9 +29,9 @@ def open_video(
     name = str(where) if isinstance(where, int) else os.fspath(where)
     if device := re.fullmatch(r"(?:/dev/video)?(\d+)", name):
         return camera(int(device[1]), size=size, pixels=pixels)
-    if "://" in name:
+    if _is_address(name):
         return network(name).video(size=size, pixels=pixels)
-    return video_file(name, size=size, pixels=pixels)
+    return video_file(_path(name), size=size, pixels=pixels)
 
 
 def open_audio(
@@ -38,11 +40,24 @@ def open_audio(
     """The sound of a microphone ("default", "hw:1"), of an address, or of a file that is there.
 
     See `microphone`, `network` and `audio_file`: they have more options, and say what reading
-    raises.
+    raises. Raises InvalidArgument for the name of a file that is not there.
     """
     name = os.fspath(where)
-    if "://" in name:
+    if _is_address(name):
         return network(name).audio(rate_hz=rate_hz, hop=hop)
-    if os.path.exists(name):
-        return audio_file(name, rate_hz=rate_hz, hop=hop)
+    path = _path(name)
+    if os.path.exists(path):
+        return audio_file(path, rate_hz=rate_hz, hop=hop)
+    # ALSA's names are such as "hw:CARD=C920,DEV=0"; it would only say "Input/output error".
+    if path != name or os.sep in name or re.fullmatch(r"[^:,=]+\.\w{1,5}", name):
+        raise InvalidArgument(f"{path} is no file, and no name of a microphone")
     return microphone(name, rate_hz=rate_hz, hop=hop)
+
+
+def _is_address(name: str) -> bool:
+    return "://" in name and not name.startswith("file://")
+
+
+def _path(name: str) -> str:
+    """The path of a file, which may be written as "file:///clips/digits.mp4"."""
+    return unquote(urlsplit(name).path) if name.startswith("file://") else name

@@ -15,6 +15,7 @@ It needs aiortc (`nnasync[webrtc]`) and asyncio or uvloop, as aiortc does not ru
 
 from __future__ import annotations
 
-from nnasync.streaming.webrtc.peer import Peer, PeerLimits, PeerStatistics, accept
+from nnasync.streaming.webrtc.limits import PeerLimits
+from nnasync.streaming.webrtc.peer import Peer, PeerStatistics, accept
 
 __all__ = ["Peer", "PeerLimits", "PeerStatistics", "accept"]

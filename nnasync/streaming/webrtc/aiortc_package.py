@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -28,6 +29,24 @@ def import_aiortc() -> Any:
             "WebRTC needs aiortc: python -m pip install 'nnasync[webrtc]'"
         ) from error
     return aiortc
+
+
+def limit_unfinished(sctp: Any, most_bytes: int, flooded: Callable[[], object]) -> None:
+    """Have `flooded` called in place of keeping more than `most_bytes` of unfinished messages.
+
+    aiortc keeps whatever comes. It knows how much that is by the window that it tells the peer,
+    which a peer may ignore; it has no public way to either of them.
+    """
+    whole_window = sctp._advertised_rwnd
+    receive = sctp._receive_data_chunk
+
+    async def limited(chunk: Any) -> None:
+        if whole_window - sctp._advertised_rwnd + len(chunk.user_data) > most_bytes:
+            flooded()
+        else:
+            await receive(chunk)
+
+    sctp._receive_data_chunk = limited
 
 
 def outgoing_track(pictures: Mailbox[Item]) -> Any:

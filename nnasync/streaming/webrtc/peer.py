@@ -19,27 +19,19 @@ from nnasync.hal import Struct
 from nnasync.streaming.account import Outcome
 from nnasync.streaming.item import Item
 from nnasync.streaming.leaving import leave
-from nnasync.streaming.sources.hops import Hops
 from nnasync.streaming.sources.mailbox import Mailbox
 from nnasync.streaming.sources.pictures import Pictures, PixelFormat, Size, check_picture
 from nnasync.streaming.sources.source import LiveSource
-from nnasync.streaming.webrtc.aiortc_package import import_aiortc, outgoing_track
+from nnasync.streaming.webrtc.aiortc_package import (
+    import_aiortc,
+    limit_unfinished,
+    outgoing_track,
+)
+from nnasync.streaming.webrtc.limits import PeerLimits, check_offer
 from nnasync.streaming.webrtc.tracks import FramesOf, HopsOf, IncomingTrack
 
 _CLOSE_S = 5.0
 """How long closing waits for aiortc."""
-
-
-class PeerLimits(Struct, frozen=True):
-    """What is taken from a peer, and how much may wait for it; closed channels count, too."""
-
-    offer_bytes: int = 65_536
-    media_sections: int = 4
-    channels: int = 4
-    message_bytes: int = 65_536
-    messages_waiting: int = 64
-    bytes_to_send: int = 1_048_576
-    connect_timeout_s: float = 15.0
 
 
 class PeerStatistics(Struct, frozen=True):
@@ -58,17 +50,10 @@ def accept(offer: str, *, shows: bool = False, limits: PeerLimits | None = None)
 
     `offer` is the session description (SDP) that the peer made. With `shows`, pictures may be sent
     back (`Peer.show`) to a peer that offers to receive some. Raises InvalidArgument for an offer
-    that is too long.
+    that is too long, or has too much in it.
     """
     limits = limits or PeerLimits()
-    length = len(offer.encode("utf-8", "surrogatepass"))
-    if length > limits.offer_bytes:
-        raise InvalidArgument(f"the offer has {length} bytes, {limits.offer_bytes} are allowed")
-    sections = sum(line.startswith("m=") for line in offer.splitlines())
-    if not 1 <= sections <= limits.media_sections:
-        raise InvalidArgument(
-            f"the offer has {sections} media sections, 1 to {limits.media_sections} are allowed"
-        )
+    check_offer(offer, limits)
     return Peer(offer, shows, limits)
 
 
@@ -168,8 +153,8 @@ class Peer:
     ) -> LiveSource:
         """The sound that the peer sends, as `microphone` has it; see `video`."""
         track = self._track("audio")
-        pulled = HopsOf(track, Hops(rate_hz, hop), read_timeout_s)
-        return LiveSource(pulled, track.mailbox.take_losses)
+        pulled = HopsOf(track, rate_hz, hop, read_timeout_s)
+        return LiveSource(pulled, pulled.take_losses)
 
     def show(self, item: Item) -> None:
         """Send a picture back, such as `video_recorder` takes; a sink.
@@ -225,7 +210,12 @@ class Peer:
             track.stop()
             return
         self._offered.add(track.kind)
-        self._tasks.start_soon(self._tracks[track.kind].pump, track)
+        self._tasks.start_soon(self._pump, track)
+
+    async def _pump(self, track: Any) -> None:
+        error = await self._tracks[track.kind].pump(track, self._limits.picture_pixels)
+        if error is not None:
+            self._give_up(error)
 
     def _begin_channel(self, channel: Any) -> None:
         self._channels += 1
@@ -237,10 +227,19 @@ class Peer:
 
     def _take_message(self, message: str | bytes) -> None:
         self._received += 1
-        if len(message) > self._limits.message_bytes:
+        length = len(message.encode()) if isinstance(message, str) else len(message)
+        if length > self._limits.message_bytes:
             self._refused += 1
         else:
             self._messages.put(message)
+
+    def _end_flood(self) -> None:
+        self._give_up(
+            DeviceUnavailable(
+                f"the peer sent {self._limits.unfinished_bytes} bytes of messages that are not "
+                "finished (unfinished_bytes)"
+            )
+        )
 
     def _follow_state(self) -> None:
         state = self.state
@@ -254,6 +253,8 @@ class Peer:
     async def _negotiate(self, aiortc: Any) -> None:
         connection = self._connection
         await connection.setRemoteDescription(aiortc.RTCSessionDescription(self._offer, "offer"))
+        if connection.sctp is not None:
+            limit_unfinished(connection.sctp, self._limits.unfinished_bytes, self._end_flood)
         if self._pictures is not None and "\nm=video" in self._offer:
             connection.addTrack(outgoing_track(self._pictures))
         await connection.setLocalDescription(await connection.createAnswer())
@@ -275,6 +276,12 @@ class Peer:
             self._pictures.end()
         self._closed.set()
         self._connected.set()
+
+    def _give_up(self, error: Exception) -> None:
+        """Close the connection to a peer that sends what it must not."""
+        if not self._closed.is_set() and self._tasks is not None:
+            self._lose(error)
+            self._tasks.start_soon(self._connection.close)
 
     def _track(self, kind: str) -> IncomingTrack:
         track = self._tracks[kind]

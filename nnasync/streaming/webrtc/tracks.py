@@ -24,6 +24,8 @@ from nnasync.streaming.sources.pictures import Pictures
 _FRAMES_KEPT = {"video": 2, "audio": 50}
 """Of sound, what 20 ms a packet make of a second."""
 
+_PACKET_NS = 20_000_000
+
 
 class IncomingTrack:
     """What one kind of medium from the peer is kept in, whether its track is there yet or not."""
@@ -34,19 +36,27 @@ class IncomingTrack:
         self.is_wanted = False
         self.received = 0
 
-    async def pump(self, track: Any) -> None:
-        """Empty the queue of aiortc's track until the track ends."""
+    async def pump(self, track: Any, most_pixels: int) -> DeviceUnavailable | None:
+        """Empty the queue of aiortc's track until it ends, or the error of too large a picture."""
         clock = MediaClock()
         try:
             while True:
                 frame = await track.recv()
                 self.received += 1
+                if self.kind == "video" and frame.width * frame.height > most_pixels:
+                    if self.is_wanted:
+                        self.mailbox.lose(Outcome.FAILED)
+                    return DeviceUnavailable(
+                        f"the peer sent a picture of {frame.width} x {frame.height} pixels, "
+                        f"{most_pixels} are allowed (picture_pixels)"
+                    )
                 if self.is_wanted:
                     self.mailbox.put((clock.captured_ns(end_of(frame), now_ns()), frame))
         except Exception as error:
             # aiortc tells the end of a track by an exception of its own.
             is_end = type(error).__name__ == "MediaStreamError"
             self.mailbox.end(None if is_end else _lost(self.kind, error))
+        return None
 
 
 def _lost(kind: str, error: Exception) -> DeviceUnavailable:
@@ -95,13 +105,37 @@ class FramesOf(_Taken):
 class HopsOf(_Taken):
     """Hops of a track."""
 
-    def __init__(self, track: IncomingTrack, hops: Hops, limit_s: float | None) -> None:
+    def __init__(self, track: IncomingTrack, rate_hz: int, hop: int, limit_s: float | None) -> None:
+        hops = Hops(rate_hz, hop)
         super().__init__(track, limit_s)
         self._hops = hops
         self._cut: list[tuple[int, Array]] = []
+        self._left = 0
+        self._frame_ns = _PACKET_NS
+        self._rate_hz = rate_hz
+        self._hop = hop
+        self._owed: dict[Outcome, int] = {}
+
+    def take_losses(self) -> dict[Outcome, int]:
+        """How many hops were lost since this was asked last; the track counts frames."""
+        lost = {}
+        for outcome, frames in self._track.mailbox.take_losses().items():
+            owed = self._owed.get(outcome, 0) + frames * self._frame_ns * self._rate_hz
+            lost[outcome], self._owed[outcome] = divmod(owed, self._hop * 1_000_000_000)
+        left, self._left = self._left, 0
+        if left:
+            lost[Outcome.DROPPED] = lost.get(Outcome.DROPPED, 0) + left
+        return lost
+
+    async def aclose(self) -> None:
+        """Nothing more is wanted; what is left is counted as lost."""
+        await super().aclose()
+        self._left += len(self._cut)
+        self._cut.clear()
 
     async def __anext__(self) -> tuple[int, Array]:
         while not self._cut:
             end_ns, frame = await self._frame()
+            self._frame_ns = frame.samples * 1_000_000_000 // frame.sample_rate
             self._cut = self._hops.cut(frame, end_ns)
         return self._cut.pop(0)

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from nnasync.errors import BadState, DeviceUnavailable, InvalidArgument
-from nnasync.streaming import Graph, Item, synthetic, webrtc
+from nnasync.streaming import Graph, Item, Outcome, synthetic, webrtc
+from nnasync.streaming.webrtc.tracks import HopsOf, IncomingTrack
 from tests.rigs import until
 
 aiortc: Any = pytest.importorskip("aiortc", reason="the extra webrtc is not installed")
@@ -223,6 +224,99 @@ async def test_bad_offers_are_refused(offer: str) -> None:
     with pytest.raises(InvalidArgument, match="offer"):
         async with webrtc.accept(offer):
             pass
+
+
+SECTION = (
+    "m=video 9 UDP/TLS/RTP/SAVPF 96\r\nc=IN IP4 0.0.0.0\r\na=mid:0\r\na=sendonly\r\na=rtcp-mux\r\n"
+    "a=ice-ufrag:abcd\r\na=ice-pwd:abcdefghijklmnopqrstuv\r\na=setup:actpass\r\n"
+    f"a=fingerprint:sha-256 {':'.join(['AA'] * 32)}\r\n"
+)
+PREFIX = "v=0\r\no=- 1 1 IN IP4 0.0.0.0\r\ns=-\r\nt=0 0\r\na=group:BUNDLE 0\r\n"
+
+
+@pytest.mark.parametrize(
+    ("repeated", "reason"),
+    [
+        ("a=rtpmap:96 VP8/90000\r\n" * 129, "129 lines of a=rtpmap, 128 are allowed"),
+        ("a=rtcp-fb:* n\r\n" * 257, "257 lines of a=rtcp-fb, 256 are allowed"),
+        ("a=candidate:1 1 udp 1 10.0.0.1 9 typ host\r\n" * 65, "65 lines of a=candidate"),
+        ("a=ssrc:1 x\r\n" * 1024, "1038 lines, 1024 are allowed"),
+        ("a=group:BUNDLE" + " 0" * 1000, "1001 words in a line"),
+    ],
+)
+async def test_offers_that_would_hold_the_loop_are_refused(repeated: str, reason: str) -> None:
+    with pytest.raises(InvalidArgument, match=reason):
+        webrtc.accept(PREFIX + SECTION + repeated)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("message_bytes", -1),
+        ("messages_waiting", 0),
+        ("picture_pixels", -1),
+        ("connect_timeout_s", 0),
+        ("connect_timeout_s", float("nan")),
+        ("connect_timeout_s", float("inf")),
+    ],
+)
+async def test_limits_that_are_none(name: str, value: float) -> None:
+    with pytest.raises(InvalidArgument, match=f"{name} is"):
+        webrtc.PeerLimits(**{name: value})  # type: ignore[arg-type]  # Values that are wrong.
+
+
+async def test_messages_are_measured_in_bytes() -> None:
+    limits = webrtc.PeerLimits(message_bytes=4)
+    async with browser() as other, webrtc.accept(await other.offer(), limits=limits) as peer:
+        for message in ("\u00e4\u00e4", "\u00e4\u00e4\u00e4", b"1234", b"12345"):
+            peer._take_message(message)
+        assert peer.statistics.messages_refused == 2
+
+
+async def test_a_peer_that_finishes_no_message_is_given_up() -> None:
+    limits = webrtc.PeerLimits(unfinished_bytes=10_000)
+    async with (
+        browser(Frames()) as other,
+        webrtc.accept(await other.offer(), limits=limits) as peer,
+    ):
+        await other.take(peer.answer)
+        await peer.connected()
+        await until(lambda: other.channel.readyState == "open")
+        other.channel.send("x" * 30_000)
+        await peer.closed()
+        assert peer.statistics.messages_received == 0
+        with pytest.raises(DeviceUnavailable, match=r"10000 bytes .* \(unfinished_bytes\)"):
+            source = peer.video()
+            while True:
+                await anext(source)
+
+
+async def test_a_peer_with_too_large_pictures_is_given_up() -> None:
+    limits = webrtc.PeerLimits(picture_pixels=48 * 64 - 1)
+    async with (
+        browser(Frames()) as other,
+        webrtc.accept(await other.offer(), limits=limits) as peer,
+    ):
+        source = peer.video()
+        await other.take(peer.answer)
+        with pytest.raises(DeviceUnavailable, match=r"64 x 48 pixels, 3071 .*picture_pixels"):
+            await anext(source)
+        assert source.take_losses() == {Outcome.FAILED: 1}
+        await peer.closed()
+
+
+async def test_lost_sound_is_counted_in_hops() -> None:
+    track = IncomingTrack("audio")
+    hops = HopsOf(track, 16000, 160, None)
+    frame = av.AudioFrame(format="s16", layout="mono", samples=960)
+    frame.sample_rate = 48000
+    for number in range(60):
+        track.mailbox.put((number * 20_000_000, frame))
+    await hops.__anext__()
+    assert hops.take_losses() == {Outcome.DROPPED: 20}  # 10 frames of two hops gave way.
+    await hops.aclose()
+    assert hops.take_losses()[Outcome.DROPPED] in (98, 99)  # The resampler keeps some samples.
+    assert hops.take_losses() == {Outcome.DROPPED: 0}
 
 
 async def test_offers_with_damage_are_refused_or_answered() -> None:
