@@ -167,8 +167,9 @@ class SpeechSegments:
     ) -> None:
         """Speech begins when the probability has been `threshold` or more for `least_speech_ns`.
 
-        It ends when it has been below `release` for `least_silence_ns`. Raises InvalidArgument
-        unless 0 <= release <= threshold <= 1 and both times are at least 0.
+        It ends when it is below `release`, and it was that `least_silence_ns` before and has not
+        come back to `threshold` since. Raises InvalidArgument unless
+        0 <= release <= threshold <= 1 and both times are at least 0.
         """
         if not 0 <= release <= threshold <= 1 or least_speech_ns < 0 or least_silence_ns < 0:
             raise InvalidArgument(
@@ -188,7 +189,7 @@ class SpeechSegments:
         The time of an event is that of the first hop that led to it, so it is earlier than now.
         """
         turning = probability < self._release if self.is_speech else probability >= self._threshold
-        staying = probability >= self._threshold if self.is_speech else probability < self._release
+        staying = (probability >= self._threshold) == self.is_speech
         if turning and self._since_ns is None:
             self._since_ns = now_ns
         elif staying:

@@ -30,7 +30,10 @@ def hann(size: int, *, periodic: bool = True) -> Array:
 
 
 def samples_of(samples: Any, dtype: npt.DTypeLike) -> Array:
-    """One row of samples; raises InvalidArgument for what is none."""
+    """One row of samples; raises InvalidArgument for what is none, and for infinite ones and NaN.
+
+    Such a sample would never leave what follows the sound, such as the noise or a spectrum's mean.
+    """
     array = np.asarray(samples)
     if array.ndim == 2 and 1 in array.shape:
         array = array.reshape(-1)
@@ -39,6 +42,8 @@ def samples_of(samples: Any, dtype: npt.DTypeLike) -> Array:
             f"samples are one row of numbers, not {array.dtype} {list(array.shape)}: give one "
             "channel"
         )
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise InvalidArgument("samples are finite numbers, these have NaN or infinite ones")
     return array.astype(dtype, copy=False)
 
 

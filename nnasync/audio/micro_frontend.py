@@ -151,7 +151,9 @@ _WORD = np.uint64(0xFFFFFFFF)
 def _of_16_bits(samples: Any) -> Array:
     array = np.asarray(samples)
     if array.dtype.kind == "f":
-        return samples_of(np.clip(np.rint(array * 32_768), -32_768, 32_767), np.int16)
+        scaled = np.rint(samples_of(array, np.float64) * 32_768)
+        rounded: Array = np.clip(scaled, -32_768, 32_767).astype(np.int16)
+        return rounded
     if array.dtype not in (np.int16, np.int8, np.uint8):
         raise InvalidArgument(f"samples are int16, or floats from -1 to 1, not {array.dtype}")
     return samples_of(array, np.int16)

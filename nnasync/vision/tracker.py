@@ -95,8 +95,9 @@ class Tracker:
         """Take the boxes of a picture taken at `now_ns`; returns those of known things.
 
         Places are smoothed, labels are those of the thing. What moves back in time is taken as
-        simultaneous.
+        simultaneous, and boxes that are not finite as none.
         """
+        boxes = boxes.finite()
         self._names = boxes.names or self._names
         self._tracks = [
             track for track in self._tracks if now_ns - track.seen_ns <= self._patience_ns

@@ -66,6 +66,24 @@ def test_speech_begins_and_ends_with_patience() -> None:
     assert not segments.is_speech
 
 
+def test_a_probability_below_the_threshold_begins_the_patience_anew() -> None:
+    segments = SpeechSegments(least_speech_ns=3 * HOP_NS)
+    assert events(segments, [0.6, 0.4, 0.4, 0.4, 0.6, 0.6, 0.6]) == []
+    assert segments.feed(0.6, 7 * HOP_NS) == SpeechEvent("begin", 4 * HOP_NS)
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_a_sample_that_is_no_number_is_refused_and_forgotten(wrong: float) -> None:
+    activity = EnergyActivity()
+    good = noise(0.01, hops=1)[0]
+    before = activity.feed(good)
+    bad = good.copy()
+    bad[7] = wrong
+    with pytest.raises(InvalidArgument, match="finite"):
+        activity.feed(bad)
+    assert activity.feed(good) == before
+
+
 @given(st.lists(st.floats(0, 1), max_size=200))
 def test_beginnings_and_ends_take_turns_in_time(probabilities: list[float]) -> None:
     found = events(SpeechSegments(least_speech_ns=2 * HOP_NS), probabilities)

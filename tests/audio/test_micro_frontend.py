@@ -79,6 +79,14 @@ def test_configurations_that_fit_no_spectrum_are_refused(config: MicroFrontendCo
         MicroFrontend(config)
 
 
+def test_samples_that_are_no_numbers_are_refused_and_forgotten() -> None:
+    front = MicroFrontend(SMALL)
+    for wrong in (np.nan, -np.inf):
+        with pytest.raises(InvalidArgument, match="finite"):
+            front.feed(np.full(100, wrong))
+    assert front.feed(TONE).tolist() == [[479, 425], [436, 378]]
+
+
 def test_samples_of_32_bits_are_refused() -> None:
     with pytest.raises(InvalidArgument, match="int16, or floats"):
         MicroFrontend().feed(np.zeros(480, np.int32))

@@ -116,6 +116,13 @@ def test_the_best_pair_is_taken_first_and_what_it_has_is_gone(table: Array) -> N
     assert list(_best_first(table)) == expected
 
 
+def test_a_box_that_is_not_finite_is_none() -> None:
+    tracker = Tracker(confirmations=1)
+    wrong = Boxes.of([[np.nan, 0, 5, 5], square(50, 50), square(90, 90)], [1, 1, np.inf])
+    for now_ns in (0, FRAME_NS):
+        assert identities(tracker.update(wrong, now_ns)) == [0]
+
+
 def test_a_crowd_keeps_its_identities() -> None:
     crowd = Boxes.of(np.repeat([[0, 0, 5, 5]], 1500, 0) + np.arange(1500)[:, None] * 7)
     tracker = Tracker(confirmations=1)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from typing import Any
 
@@ -64,21 +65,25 @@ class _Video:
     ) -> None:
         av = import_av()
         frame = frame_of(picture(first))
+        self._path = path
         self._picture = picture
         self._timeline = timeline
         self._last_pts = -1
-        try:
+        with _told(path):
             self._container = av.open(path, "w")
-        except (av.FFmpegError, ValueError) as error:
-            raise _unwritable(path, error) from error
         try:
-            stream = self._container.add_stream(codec, rate=30, options=options or _options(codec))
-        except (av.FFmpegError, ValueError) as error:
+            with _told(path):
+                stream = self._container.add_stream(
+                    codec, rate=30, options=options or _options(codec)
+                )
+                if stream.type != "video":
+                    raise ValueError(f"{codec} is no codec for pictures")
+        except (OSError, InvalidArgument):
             self._container.close()
-            raise _unwritable(path, error) from error
+            raise
         # Codecs want even sizes for colors of half the size.
         stream.width, stream.height = max(frame.width & ~1, 2), max(frame.height & ~1, 2)
-        stream.pix_fmt = "yuv420p"
+        stream.pix_fmt = _pixels_for(stream.codec_context.codec)
         stream.time_base = stream.codec_context.time_base = Fraction(1, _TICKS_HZ)
         self._stream = stream
         self._reformatter = av.video.reformatter.VideoReformatter()
@@ -87,18 +92,20 @@ class _Video:
         """Encode a picture."""
         given = frame_of(self._picture(item))
         stream = self._stream
-        frame = self._reformatter.reformat(given, stream.width, stream.height, "yuv420p")
         pts = self._timeline.position_ns(item) * _TICKS_HZ // 1_000_000_000
-        self._last_pts = frame.pts = max(pts, self._last_pts + 1)
-        frame.time_base = Fraction(1, _TICKS_HZ)
-        self._mux(frame)
+        with _told(self._path):
+            frame = self._reformatter.reformat(given, stream.width, stream.height, stream.pix_fmt)
+            self._last_pts = frame.pts = max(pts, self._last_pts + 1)
+            frame.time_base = Fraction(1, _TICKS_HZ)
+            self._mux(frame)
 
     def close(self) -> None:
         """Encode what the codec still has, and write the index of the file."""
-        try:
-            self._mux(None)
-        finally:
-            self._container.close()
+        with _told(self._path):
+            try:
+                self._mux(None)
+            finally:
+                self._container.close()
 
     def _mux(self, frame: Any) -> None:
         for packet in self._stream.encode(frame):
@@ -110,8 +117,19 @@ def _options(codec: str) -> dict[str, str]:
     return {"preset": "veryfast", "g": str(_GROUP)} if codec == "libx264" else {}
 
 
-def _unwritable(path: str, error: Exception) -> Exception:
-    """OSError is told by who writes; what FFmpeg does not know is for the caller."""
-    if isinstance(error, OSError) and error.errno:
-        return OSError(error.errno, error.strerror, path)
-    return InvalidArgument(f"cannot write video to {path}: {error}")
+def _pixels_for(codec: Any) -> str:
+    """The format of pictures that a codec names first, since it needs no options for that."""
+    formats = codec.video_formats
+    name: str = formats[0].name if formats else "yuv420p"
+    return name
+
+
+@contextlib.contextmanager
+def _told(path: str) -> Iterator[None]:
+    """Raise OSError, which who writes tells of, or InvalidArgument for what FFmpeg raises."""
+    try:
+        yield
+    except (import_av().FFmpegError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno:
+            raise OSError(error.errno, error.strerror, path) from error
+        raise InvalidArgument(f"cannot write video to {path}: {error}") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
@@ -14,7 +15,13 @@ import anyio
 import numpy as np
 import pytest
 
-from nnasync.errors import BadState, InvalidArgument, NNError, ResourceExhaustedTransient
+from nnasync.errors import (
+    BadState,
+    InvalidArgument,
+    NNError,
+    ResourceExhaustedPersistent,
+    ResourceExhaustedTransient,
+)
 from nnasync.hal import Array
 from nnasync.streaming import (
     FileSink,
@@ -26,6 +33,7 @@ from nnasync.streaming import (
     video_file,
     video_recorder,
 )
+from nnasync.streaming.sinks import sound
 from tests.streaming.graph_rig import check
 
 av: Any = pytest.importorskip("av", reason="the extra media is not installed")
@@ -142,6 +150,32 @@ class TestVideo:
         graph = await written(video_recorder(tmp_path / name), pictures(1))
         assert isinstance(graph.errors()["sink"], InvalidArgument)
 
+    @pytest.mark.parametrize(
+        ("name", "codec"), [("x.avi", "mjpeg"), ("x.avi", "png"), ("x.gif", "gif")]
+    )
+    async def test_a_codec_has_pictures_in_a_format_of_its_own(
+        self, tmp_path: Path, name: str, codec: str
+    ) -> None:
+        await written(video_recorder(tmp_path / name, codec=codec), pictures(3))
+        assert len(frames_of(tmp_path / name)) == 3
+
+    @pytest.mark.parametrize(
+        ("name", "codec", "shape"),
+        [
+            ("x.mp4", "libx264", (2, 20_000)),
+            ("x.mp4", "mpeg2video", (16, 16)),
+            ("x.mp4", "aac", (16, 16)),
+        ],
+    )
+    async def test_what_a_codec_cannot_have_is_told(
+        self, tmp_path: Path, name: str, codec: str, shape: tuple[int, ...]
+    ) -> None:
+        sink = video_recorder(tmp_path / name, codec=codec)
+        with pytest.raises(InvalidArgument, match="cannot write video to"):
+            await sink(Item(0, 0, np.zeros(shape, np.uint8)))
+        with contextlib.suppress(InvalidArgument):
+            await sink.aclose()
+
     async def test_a_codec_that_is_none(self, tmp_path: Path) -> None:
         graph = await written(video_recorder(tmp_path / "x.mp4", codec="nosuch"), pictures(1))
         assert "nosuch" in str(graph.errors()["sink"])
@@ -181,6 +215,39 @@ class TestSound:
     async def test_what_is_no_hop(self, tmp_path: Path) -> None:
         graph = await written(audio_recorder(tmp_path / "x.wav"), pictures(1))
         assert "is no hop" in str(graph.errors()["sink"])
+
+    async def test_a_silence_that_is_too_long_is_cut_once(self, tmp_path: Path) -> None:
+        sink = audio_recorder(tmp_path / "x.wav", rate_hz=1000, most_silence_s=1)
+        for captured_ms in (0, 10**9, 10**9 + 10, 10**9 + 500):
+            await sink(Item(0, captured_ms * MS, np.ones(10, np.float32)))
+        await sink.aclose()
+        samples = samples_of(tmp_path / "x.wav")
+        assert samples.size == 10 + 1000 + 10 + 490 + 10
+        assert not samples[10:1010].any()
+        assert samples[1010:1030].min() > 0.99
+
+    async def test_a_hop_that_makes_the_file_too_long_is_told(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert 2 * sound._MOST_SAMPLES + 44 < 2**32
+        monkeypatch.setattr(sound, "_MOST_SAMPLES", 25)
+        hops = [np.ones(size, np.float32) for size in (10, 10, 10, 5)]
+        graph = await written(audio_recorder(tmp_path / "x.wav"), hops, period_ns=0)
+        assert isinstance(graph.errors()["sink"], ResourceExhaustedPersistent)
+        assert "longer than 4 GiB" in str(graph.errors()["sink"])
+        assert graph.account().stages["sink"].failed == 1
+        assert samples_of(tmp_path / "x.wav").size == 25
+
+    async def test_samples_that_are_no_numbers_are_refused(self, tmp_path: Path) -> None:
+        hops = [np.ones(5, np.float32), np.full(5, np.nan, np.float32)]
+        graph = await written(audio_recorder(tmp_path / "x.wav"), hops)
+        assert "NaN or infinite" in str(graph.errors()["sink"])
+        assert samples_of(tmp_path / "x.wav").size == 5
+
+    @pytest.mark.parametrize("seconds", [-1, np.nan, np.inf])
+    async def test_a_silence_that_is_none(self, seconds: float) -> None:
+        with pytest.raises(InvalidArgument, match="most_silence_s"):
+            audio_recorder("x.wav", most_silence_s=seconds)
 
     async def test_a_rate_that_is_none(self) -> None:
         with pytest.raises(InvalidArgument, match="rate_hz is 0"):
