@@ -9,6 +9,10 @@ from __future__ import annotations
 import asyncio
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+CLOSE_TIMEOUT_S = 5.0
+"""So long what was sent last may take to arrive, once a socket is done with."""
 
 REQUEST_TIMEOUT_S = 10.0
 """A request has to come and be answered in so long: all answers are small, and there at once."""
@@ -32,3 +36,14 @@ class BoundedConnection(H11Protocol):
             self.transport.abort()
         else:
             self.loop.call_later(REQUEST_TIMEOUT_S, self._look, self.scope)
+
+
+class BoundedSocket(WebSocketsSansIOProtocol):
+    """A socket that ends in time, also where nobody reads what is left in its buffer."""
+
+    async def run_asgi(self) -> None:
+        """Serve it, and see to it that it closes then."""
+        try:
+            await super().run_asgi()
+        finally:
+            self.loop.call_later(CLOSE_TIMEOUT_S, self.transport.abort)

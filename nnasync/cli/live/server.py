@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from nnasync.cli.demo_data import WordsTruth
 from nnasync.cli.live import certificate, sources
 from nnasync.cli.live.activity import Activity
 from nnasync.cli.live.app import make_app
-from nnasync.cli.live.connection import BoundedConnection
+from nnasync.cli.live.connection import BoundedConnection, BoundedSocket
 from nnasync.cli.live.guard import Guard
 from nnasync.cli.live.link import StreamSettings
 from nnasync.cli.live.load_keeper import LoadKeeper
@@ -105,7 +105,7 @@ def _server(studio: Studio, options: LiveOptions) -> _Server:
         uvicorn.Config(
             app,
             http=BoundedConnection,
-            ws="websockets-sansio",
+            ws=BoundedSocket,
             ws_max_size=MAX_COMMAND_BYTES,
             ws_max_queue=16,
             ws_per_message_deflate=False,
@@ -150,7 +150,20 @@ def _listening(options: LiveOptions) -> Iterator[socket.socket]:
 
 def _url(options: LiveOptions, listener: socket.socket) -> str:
     port = listener.getsockname()[1]
-    host = f"[{options.host}]" if ":" in options.host else options.host
+    host = _reachable(options.host)
+    host = f"[{host}]" if ":" in host else host
     query = f"?token={options.token}" if options.token else ""
     scheme = "https" if options.certificate else "http"
     return f"{scheme}://{host}:{port}/{query}"
+
+
+def _reachable(host: str) -> str:
+    """What others call this machine if it listens at all its addresses: the one of its network."""
+    far = {"0.0.0.0": "192.0.2.1", "": "192.0.2.1", "::": "2001:db8::1"}.get(host)
+    if far is None:
+        return host
+    family = socket.AF_INET6 if ":" in far else socket.AF_INET
+    with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.connect((far, 9))  # A datagram socket sends nothing by that.
+        return str(probe.getsockname()[0])
+    return socket.gethostname()

@@ -6,7 +6,8 @@ pictures; it delays nobody, and nothing is kept for it.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
+from contextlib import aclosing
 from typing import Any
 
 import anyio
@@ -17,10 +18,18 @@ from nnasync.streaming.graph.node import Signal
 from nnasync.streaming.item import Item
 from nnasync.streaming.sinks.jpeg import JpegWriter
 
+SEND_TIMEOUT_S = 10.0
+"""A viewer who takes no part of an answer for so long makes room for another one."""
+
 _BOUNDARY = b"next"
 _Message = MutableMapping[str, Any]
 _Receive = Callable[[], Awaitable[_Message]]
 _Send = Callable[[_Message], Awaitable[None]]
+
+_HEADERS = [
+    (b"content-type", b"multipart/x-mixed-replace; boundary=" + _BOUNDARY),
+    (b"cache-control", b"no-store"),
+]
 
 
 class PictureServer:
@@ -71,7 +80,11 @@ class PictureServer:
         self._came.notify()
 
     async def app(self, scope: _Message, receive: _Receive, send: _Send) -> None:
-        """The application: an answer without an end to each GET."""
+        """The application: an answer without an end to each GET.
+
+        It returns in the middle of the answer to a viewer who does not read; servers of ASGI close
+        the connection then.
+        """
         if scope["type"] != "http":
             return
         if scope["method"] not in ("GET", "HEAD"):
@@ -79,6 +92,9 @@ class PictureServer:
         elif self.viewing >= self._viewers:
             self.refused += 1
             await _answer(send, 503, b"too many look at this")
+        elif scope["method"] == "HEAD":
+            await send(_start(200, _HEADERS))
+            await send({"type": "http.response.body", "body": b""})
         else:
             self.viewing += 1
             try:
@@ -87,22 +103,27 @@ class PictureServer:
                 self.viewing -= 1
 
     async def _show(self, receive: _Receive, send: _Send) -> None:
-        kind = b"multipart/x-mixed-replace; boundary=" + _BOUNDARY
-        headers = [(b"content-type", kind), (b"cache-control", b"no-store")]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        async with anyio.create_task_group() as tasks:
+        async with aclosing(self._parts()) as parts, anyio.create_task_group() as tasks:
             tasks.start_soon(self._until_left, receive, tasks.cancel_scope)
-            shown = self._number
-            while not self._is_over:
-                if shown == self._number:
-                    await self._came.wait()
-                    continue
-                shown, jpeg = self._number, self._jpeg
-                head = b"--%s\r\nContent-Type: image/jpeg\r\nContent-Length: %d\r\n\r\n"
-                body = head % (_BOUNDARY, len(jpeg)) + jpeg + b"\r\n"
-                await send({"type": "http.response.body", "body": body, "more_body": True})
-            await send({"type": "http.response.body", "body": b"--%s--\r\n" % _BOUNDARY})
+            async for message in parts:
+                with anyio.move_on_after(SEND_TIMEOUT_S) as limit:
+                    await send(message)
+                if limit.cancelled_caught:
+                    break
             tasks.cancel_scope.cancel()
+
+    async def _parts(self) -> AsyncGenerator[_Message, None]:
+        yield _start(200, _HEADERS)
+        shown = self._number
+        while not self._is_over:
+            if shown == self._number:
+                await self._came.wait()
+                continue
+            shown, jpeg = self._number, self._jpeg
+            head = b"--%s\r\nContent-Type: image/jpeg\r\nContent-Length: %d\r\n\r\n"
+            body = head % (_BOUNDARY, len(jpeg)) + jpeg + b"\r\n"
+            yield {"type": "http.response.body", "body": body, "more_body": True}
+        yield {"type": "http.response.body", "body": b"--%s--\r\n" % _BOUNDARY}
 
     async def _until_left(self, receive: _Receive, scope: anyio.CancelScope) -> None:
         while (await receive())["type"] != "http.disconnect":
@@ -113,7 +134,11 @@ class PictureServer:
         return self._jpegs.encode(item.data if self._draw is None else self._draw(item))
 
 
+def _start(status: int, headers: list[tuple[bytes, bytes]]) -> _Message:
+    return {"type": "http.response.start", "status": status, "headers": headers}
+
+
 async def _answer(send: _Send, status: int, text: bytes) -> None:
     headers = [(b"content-type", b"text/plain"), (b"content-length", b"%d" % len(text))]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send(_start(status, headers))
     await send({"type": "http.response.body", "body": text})

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from contextlib import suppress
+from typing import Any
 
 import anyio
 import pytest
+import uvicorn
 import websockets
 
 from nnasync.cli.live import connection
+from nnasync.cli.live.server import _Server
+from tests.rigs import until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.one_loop("uvicorn runs on asyncio alone")]
+
+HANDSHAKE = (
+    b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+)
 
 
 async def test_who_is_silent_is_let_go_and_a_socket_stays(
@@ -22,12 +32,36 @@ async def test_who_is_silent_is_let_go_and_a_socket_stays(
     origin = websockets.Origin(clips_url.rstrip("/"))
     address = f"{clips_url.replace('http', 'ws')}socket"
     with anyio.fail_after(20):
-        async with websockets.connect(address, origin=origin) as socket:
+        async with websockets.connect(address, origin=origin) as page:
             for said in (b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\nGET / H"):
                 await until_closed(host, int(port), said)
             # Three limits have passed by now.
-            while '"type":"tick"' not in str(await socket.recv()):
+            while '"type":"tick"' not in str(await page.recv()):
                 pass
+
+
+async def test_who_does_not_read_is_closed_behind_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "CLOSE_TIMEOUT_S", 0.01)
+    over = anyio.Event()
+
+    async def flood(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "websocket.accept"})
+        with anyio.move_on_after(0.05):
+            while True:
+                await send({"type": "websocket.send", "bytes": bytes(1 << 20)})
+        over.set()
+
+    server = _Server(uvicorn.Config(flood, ws=connection.BoundedSocket, lifespan="off"))
+    with anyio.fail_after(20), socket.create_server(("127.0.0.1", 0)) as listener:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(server.serve, [listener])
+            _, writer = await asyncio.open_connection(*listener.getsockname())
+            writer.write(HANDSHAKE)
+            await over.wait()
+            assert server.server_state.connections
+            await until(lambda: not server.server_state.connections)
+            writer.transport.abort()
+            server.should_exit = True
 
 
 async def until_closed(host: str, port: int, said: bytes) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import socket as socketlib
 from typing import Any
+from urllib.parse import urlsplit
 
 import anyio
 import httpx
@@ -13,6 +15,7 @@ import websockets
 
 from nnasync.cli.live import studio
 from nnasync.cli.live.messages import MAX_COMMAND_BYTES
+from nnasync.cli.live.server import LiveOptions, _url
 
 pytestmark = [pytest.mark.anyio, pytest.mark.one_loop("uvicorn runs on asyncio alone")]
 
@@ -121,3 +124,13 @@ async def test_a_page_opened_a_hundred_times_is_refused_in_time(clips_url: str) 
                 await anyio.lowlevel.checkpoint()
         tasks.cancel_scope.cancel()
     assert codes == [1013] * 5
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", ""])
+async def test_the_address_that_is_told_leads_here_from_elsewhere(host: str) -> None:
+    with socketlib.create_server(("127.0.0.1", 0)) as listener:
+        told = _url(LiveOptions(host=host, token="t"), listener)
+    address = urlsplit(told)
+    assert address.hostname not in ("0.0.0.0", "::", "", None)
+    assert address.port
+    assert told.endswith("/?token=t")

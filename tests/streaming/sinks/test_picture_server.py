@@ -12,6 +12,7 @@ import pytest
 
 from nnasync.errors import InvalidArgument
 from nnasync.streaming import Item, PictureServer
+from nnasync.streaming.sinks import picture_server
 from tests.rigs import until
 
 av: Any = pytest.importorskip("av", reason="the extra media is not installed")
@@ -92,6 +93,25 @@ async def test_a_viewer_that_does_not_read_misses_pictures_and_delays_nobody() -
     assert len(slow.pictures) == 2
     assert abs(slow.pictures[1] - 140) < 4
     assert server.viewing == 0
+
+
+async def test_a_viewer_that_never_reads_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(picture_server, "SEND_TIMEOUT_S", 0.01)
+    server, stuck = PictureServer(viewers=1), Viewer()
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(server.app, stuck.scope, stuck.receive, stuck.send)
+            await until(lambda: server.viewing == 1)
+            stuck.reads = anyio.Event()
+            await server(item(50))
+    assert (server.viewing, stuck.parts) == (0, [])
+
+
+async def test_a_question_for_the_headers_alone_is_answered_at_once() -> None:
+    server, curious = PictureServer(), Viewer("HEAD")
+    with anyio.fail_after(10):
+        await server.app(curious.scope, curious.receive, curious.send)
+    assert (curious.status, curious.parts, server.viewing) == (200, [b""], 0)
 
 
 async def test_one_too_many_is_refused() -> None:
