@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -501,3 +502,97 @@ async def test_statistics_count_what_a_source_lost_as_the_account_does() -> None
     async with graph:
         assert graph.statistics("camera", "end").account.dropped == 7
         assert graph.account().stages["camera"].dropped == 7
+
+
+class Sink:
+    """A sink that may fail when it is closed."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.data: list[Any] = []
+        self.closed = 0
+        self._error = error
+
+    async def __call__(self, item: Item) -> None:
+        assert not self.closed
+        self.data.append(item.data)
+
+    async def aclose(self) -> None:
+        await anyio.lowlevel.checkpoint()
+        self.closed += 1
+        if self._error is not None:
+            raise self._error
+
+
+async def test_a_sink_of_several_streams_is_closed_behind_the_last() -> None:
+    async def later() -> AsyncIterator[Item]:
+        await anyio.wait_all_tasks_blocked()
+        yield Item(0, 0, "later")
+
+    graph, sink = Graph(), Sink()
+    recording(graph, 1).sink(sink)
+    graph.source(later(), policy=Policy.BLOCK).sink(sink)
+    await graph.run()
+    assert sink.data == [0, "later"]
+    assert sink.closed == 1
+    assert graph.errors() == {}
+    check(graph)
+
+
+@pytest.mark.parametrize("is_inside", [True, False])
+async def test_a_cancellation_wins_over_an_error_of_closing_a_sink(is_inside: bool) -> None:
+    graph = Graph()
+    recording(graph, 1).sink(Sink(OSError("the disk is gone")), name="sink", on_error="graph")
+    with anyio.CancelScope() as scope:
+        if is_inside:
+            async with graph:
+                scope.cancel()
+                await anyio.sleep_forever()
+        else:
+            scope.cancel()
+            await graph.run()
+    assert scope.cancelled_caught
+    assert "disk is gone" in str(graph.errors()["sink"])
+    check(graph)
+
+
+@pytest.mark.one_loop("a task of asyncio is cancelled")
+async def test_a_task_that_is_cancelled_ends_as_cancelled() -> None:
+    async def silent() -> AsyncIterator[Item]:
+        await anyio.sleep_forever()
+        yield Item(0, 0, None)
+
+    graph = Graph()
+    graph.source(silent()).sink(Sink(OSError("the disk is gone")), on_error="graph")
+    task = asyncio.create_task(graph.run())
+    await anyio.wait_all_tasks_blocked()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert task.cancelled()
+
+
+async def test_an_error_of_closing_ends_what_the_policy_says() -> None:
+    class Source:
+        def __aiter__(self) -> Any:
+            return self
+
+        async def __anext__(self) -> Item:
+            raise StopAsyncIteration
+
+        async def aclose(self) -> None:
+            raise OSError("the cable was pulled")
+
+    patient, seen = Graph(), Collected()
+    patient.source(Source(), name="camera", on_error="stream").sink(seen)
+    recording(patient, 3).sink(seen)
+    await patient.run()
+    assert seen.data == [0, 1, 2]
+    assert "cable" in str(patient.errors()["camera"])
+    graph = Graph()
+    graph.source(Source(), name="camera")
+    with pytest.raises(OSError, match="cable"):
+        await graph.run()
+    broken = Graph()
+    recording(broken, 1).sink(Sink(OSError("the disk is gone")), on_error="graph")
+    with pytest.raises(OSError, match="disk is gone"):
+        await broken.run()

@@ -22,11 +22,13 @@ from typing import Any, Self, TypedDict, Unpack
 
 import anyio
 import anyio.abc
+import anyio.lowlevel
 
 from nnasync._core.clock import now_ns
 from nnasync.errors import BadState, InvalidArgument
 from nnasync.hal import Priority, Struct
 from nnasync.streaming.account import Account, StreamStatistics, of_chain
+from nnasync.streaming.graph.closing import Closing
 from nnasync.streaming.graph.gathering import (
     BatchNode,
     JoinMode,
@@ -208,7 +210,11 @@ class Stream:
         capacity: int = 1,
         on_error: ErrorPolicy = "item",
     ) -> None:
-        """An end of the graph: `call(item)` with each item, awaited if it is to be."""
+        """An end of the graph: `call(item)` with each item, awaited if it is to be.
+
+        One that is awaited and has `aclose` is closed with the graph, or with the last of the
+        streams that it is the end of.
+        """
         own = self._graph._name(name or named(call, "sink"))
         if _is_awaited(call):
             self._then(
@@ -218,7 +224,7 @@ class Stream:
                     call,
                     policy=policy or self._policy,
                     capacity=capacity,
-                    whole=True,
+                    closing=self._graph._closing(call),
                     on_error=on_error,
                 )
             )
@@ -284,6 +290,7 @@ class Graph:
         self.now = now
         self.on_settled = on_settled
         self._nodes: dict[str, Node] = {}
+        self._closings: dict[int, Closing] = {}
         self._tasks: anyio.abc.TaskGroup | None = None
         self._error: Exception | None = None
         self._running = 0
@@ -306,7 +313,13 @@ class Graph:
         """
         own = self._name(name or named(source, "source"))
         node = SourceNode(
-            self, own, source, budget_ns=budget_ns, priority=priority, on_error=on_error
+            self,
+            own,
+            source,
+            closing=self._closing(source),
+            budget_ns=budget_ns,
+            priority=priority,
+            on_error=on_error,
         )
         return Stream(self, self._add(node), policy)
 
@@ -399,13 +412,16 @@ class Graph:
         if self._tasks is None:
             raise BadState("the graph was not entered")
         try:
-            return await leave(self._tasks, kind, error, trace)
+            is_handled = await leave(self._tasks, kind, error, trace)
         finally:
             for node in self._nodes.values():
                 node.close()
             failure, self._error = self._error, None
-            if failure is not None and (error is None or _is_cancellation(error)):
-                raise failure
+        if failure is not None and (error is None or is_handled):
+            # A cancellation from outside comes before an error, which may be of closing for it.
+            await anyio.lowlevel.checkpoint_if_cancelled()
+            raise failure
+        return is_handled
 
     def fail(self, error: Exception) -> None:
         """End the graph with this error, unless it has one; for its stages."""
@@ -427,6 +443,12 @@ class Graph:
         self._nodes[node.name] = node
         return node
 
+    def _closing(self, used: object) -> Closing:
+        """What closes a source or a sink, for one more node that uses it."""
+        closing = self._closings.setdefault(id(used), Closing(used))
+        closing.enter()
+        return closing
+
     def _name(self, wanted: str) -> str:
         """A name that no stage has yet."""
         name, number = wanted, 1
@@ -446,7 +468,3 @@ def _is_awaited(call: Callable[..., object]) -> bool:
     if inspect.iscoroutinefunction(call):
         return True
     return inspect.iscoroutinefunction(type(call).__call__)
-
-
-def _is_cancellation(error: BaseException) -> bool:
-    return isinstance(error, anyio.get_cancelled_exc_class())

@@ -19,6 +19,7 @@ from nnasync._core.wakeup import yield_now
 from nnasync.errors import Cancelled, InvalidArgument, MissedDeadline
 from nnasync.hal import Priority
 from nnasync.streaming.account import Account, Entry, Outcome, StreamStatistics
+from nnasync.streaming.graph.closing import Closing
 from nnasync.streaming.graph.node import Context, ErrorPolicy, Node, Signal
 from nnasync.streaming.item import Item, TakeLosses
 from nnasync.streaming.stage import Policy
@@ -35,12 +36,14 @@ class SourceNode(Node):
         name: str,
         source: AsyncIterable[Item],
         *,
+        closing: Closing,
         budget_ns: int | None,
         priority: Priority | None,
         on_error: ErrorPolicy,
     ) -> None:
         super().__init__(context, name, on_error)
         self._source = source
+        self._closing = closing
         self._take_losses: TakeLosses | None = getattr(source, "take_losses", None)
         self._budget_ns = budget_ns
         self._priority = priority
@@ -49,19 +52,18 @@ class SourceNode(Node):
         """Feed until the source is at its end, fails, or nothing behind it takes more."""
         self._ask_for_less()
         try:
-            async for item in self._source:
-                if self._is_over:
-                    break
-                self._count_losses()
-                await self.put(self._dressed(item))
-                await yield_now()
+            try:
+                async for item in self._source:
+                    if self._is_over:
+                        break
+                    self._count_losses()
+                    await self.put(self._dressed(item))
+                    await yield_now()
+            finally:
+                await self._closing.leave()
         except Exception as error:
             await self.fail(None, None, error)
         finally:
-            close = getattr(self._source, "aclose", None)
-            if close is not None:
-                with anyio.CancelScope(shield=True):
-                    await close()
             self._count_losses()
         await self.finish()
 
@@ -306,10 +308,10 @@ class CallNode(Queued):
         budget_ns: int | None = None,
         priority: Priority | None = None,
         flat: bool = False,
-        whole: bool = False,
+        closing: Closing | None = None,
         on_error: ErrorPolicy = "item",
     ) -> None:
-        """With `whole` the call is given the item; raises InvalidArgument for numbers."""
+        """With `closing` it is a sink, which is given items; raises InvalidArgument for numbers."""
         super().__init__(context, name, policy=policy, capacity=capacity, on_error=on_error)
         if concurrency < 1:
             raise InvalidArgument(f"{name}: concurrency is {concurrency}, it must be at least 1")
@@ -319,7 +321,7 @@ class CallNode(Queued):
         self._budget_ns = budget_ns
         self._priority = priority
         self._flat = flat
-        self._whole = whole
+        self._closing = closing
         self._takes = _options_of(call)
         self._begun = self._handed_on = 0
         self._turn = Signal()
@@ -331,17 +333,14 @@ class CallNode(Queued):
                 for _ in range(self._concurrency):
                     tasks.start_soon(self._work)
         finally:
-            if self._whole:
-                await self._close_sink()
+            await self._leave_sink()
         await self.finish()
 
-    async def _close_sink(self) -> None:
+    async def _leave_sink(self) -> None:
         """Have a sink finish what it writes, whatever ended the graph."""
-        close = getattr(self._call, "aclose", None)
-        if close is not None:
+        if self._closing is not None:
             try:
-                with anyio.CancelScope(shield=True):
-                    await close()
+                await self._closing.leave()
             except Exception as error:
                 await self.fail(None, None, error)
 
@@ -367,7 +366,7 @@ class CallNode(Queued):
             entry.settle(Outcome.MISSED)
             return None
         try:
-            data = item if self._whole else item.data
+            data = item.data if self._closing is None else item
             value = await self._call(data, **self._options(item, deadline_ns))
             value = list(value) if self._flat else value
         except MissedDeadline:

@@ -17,6 +17,7 @@ import anyio.to_thread
 
 from nnasync.errors import (
     BadState,
+    DeviceUnavailable,
     InvalidArgument,
     NNError,
     ResourceExhaustedTransient,
@@ -57,14 +58,21 @@ class FileSink:
 
     async def __call__(self, item: Item) -> None:
         """Write one item."""
-        await anyio.to_thread.run_sync(self._write, item)
+        await anyio.to_thread.run_sync(self._write, item, abandon_on_cancel=True)
 
     async def aclose(self) -> None:
-        """Finish the file; harmless when repeated. Raises what writing does."""
+        """Finish the file; harmless when repeated.
+
+        Raises what writing does, and DeviceUnavailable where the disk does not answer in time.
+        """
         if self._is_closed:
             return
-        with anyio.move_on_after(CLOSE_S, shield=True):
+        with anyio.move_on_after(CLOSE_S, shield=True) as limit:
             await anyio.to_thread.run_sync(self._close, abandon_on_cancel=True)
+        if limit.cancelled_caught:
+            raise DeviceUnavailable(
+                f"{self._path} is not finished: it could not be written for {CLOSE_S:g} s"
+            )
 
     def _write(self, item: Item) -> None:
         with self._lock:

@@ -6,6 +6,7 @@ pictures; it delays nobody, and nothing is kept for it.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
 from contextlib import aclosing
 from typing import Any
@@ -65,12 +66,13 @@ class PictureServer:
         self._number = 0
         self._is_over = False
         self._came = Signal()
+        self._lock = threading.Lock()
 
     async def __call__(self, item: Item) -> None:
         """Show a picture; raises InvalidArgument for what is none."""
         if not self.viewing:
             return
-        self._jpeg = await anyio.to_thread.run_sync(self._encoded, item)
+        self._jpeg = await anyio.to_thread.run_sync(self._encoded, item, abandon_on_cancel=True)
         self._number += 1
         self._came.notify()
 
@@ -131,7 +133,9 @@ class PictureServer:
         scope.cancel()
 
     def _encoded(self, item: Item) -> bytes:
-        return self._jpegs.encode(item.data if self._draw is None else self._draw(item))
+        # Several streams may end here, and an encoder works for one thread at a time.
+        with self._lock:
+            return self._jpegs.encode(item.data if self._draw is None else self._draw(item))
 
 
 def _start(status: int, headers: list[tuple[bytes, bytes]]) -> _Message:

@@ -6,6 +6,7 @@ import contextlib
 import csv
 import io
 import json
+import threading
 import wave
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
@@ -17,6 +18,7 @@ import pytest
 
 from nnasync.errors import (
     BadState,
+    DeviceUnavailable,
     InvalidArgument,
     NNError,
     ResourceExhaustedPersistent,
@@ -33,7 +35,8 @@ from nnasync.streaming import (
     video_file,
     video_recorder,
 )
-from nnasync.streaming.sinks import sound
+from nnasync.streaming.sinks import file_sink, sound
+from tests.rigs import until
 from tests.streaming.graph_rig import check
 
 av: Any = pytest.importorskip("av", reason="the extra media is not installed")
@@ -344,3 +347,33 @@ async def test_a_sink_that_fails_at_its_end_fails_the_graph_if_asked(tmp_path: P
     source.sink(video_recorder(tmp_path / "x.mkv"), name="sink", on_error="graph")
     with pytest.raises(NNError, match="the disk is full"):
         await graph.run()
+
+
+async def test_a_graph_can_be_cancelled_while_a_disk_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    began, answers = threading.Event(), threading.Event()
+
+    class Stuck:
+        def write(self, item: Item) -> None:
+            began.set()
+            assert answers.wait(10)
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(file_sink, "CLOSE_S", 0.01)
+    graph = Graph()
+    sink = FileSink("stuck.bin", lambda path, item: Stuck())
+    graph.source(items([1], MS), policy=Policy.BLOCK).sink(sink, name="sink")
+    try:
+        async with graph:
+            await until(began.is_set)
+    finally:
+        answers.set()
+    assert isinstance(graph.errors()["sink"], DeviceUnavailable)
+    assert "stuck.bin is not finished" in str(graph.errors()["sink"])
+    check(graph)
+    await sink.aclose()
+    with pytest.raises(BadState, match="is closed"):
+        await sink(Item(1, 0, 1))

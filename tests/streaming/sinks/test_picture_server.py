@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import threading
 from functools import partial
 from typing import Any
 
@@ -134,6 +135,31 @@ async def test_what_is_no_picture() -> None:
         with pytest.raises(InvalidArgument, match="a picture is a uint8 array"):
             await server(Item(0, 0, "text"))
         viewer.left.set()
+
+
+async def test_pictures_of_several_streams_are_encoded_one_at_a_time() -> None:
+    at_once, most, second_came = 0, 0, threading.Event()
+
+    def drawn(item: Item) -> Any:
+        nonlocal at_once, most
+        at_once += 1
+        most = max(most, at_once)
+        if item.index == 1:
+            second_came.set()
+        second_came.wait(0.02)
+        at_once -= 1
+        return item.data
+
+    server, viewer = PictureServer(draw=drawn), Viewer()
+    picture = np.full((48, 64), 1, np.uint8)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(server.app, viewer.scope, viewer.receive, viewer.send)
+        await until(lambda: server.viewing == 1)
+        async with anyio.create_task_group() as streams:
+            streams.start_soon(server, Item(0, 0, picture))
+            streams.start_soon(server, Item(1, 0, picture))
+        viewer.left.set()
+    assert most == 1
 
 
 @pytest.mark.one_loop("nothing is awaited")
