@@ -16,6 +16,7 @@ from nnasync.streaming.sources.mailbox import Mailbox
 from nnasync.streaming.sources.pictures import frame_of
 
 _CLOCK_HZ = 90_000
+_MOST_PIECES = 8192
 
 
 def import_aiortc() -> Any:
@@ -35,13 +36,26 @@ def limit_unfinished(sctp: Any, most_bytes: int, flooded: Callable[[], object]) 
     """Have `flooded` called in place of keeping more than `most_bytes` of unfinished messages.
 
     aiortc keeps whatever comes. It knows how much that is by the window that it tells the peer,
-    which a peer may ignore; it has no public way to either of them.
+    which a peer may ignore; it has no public way to either of them. How many pieces it keeps is
+    bounded, too: each takes more memory than its bytes, and all are gone through for each.
     """
     whole_window = sctp._advertised_rwnd
     receive = sctp._receive_data_chunk
 
+    pieces = 0  # Those that were kept when they were counted, and those that came since.
+
+    def has_too_many() -> bool:
+        nonlocal pieces
+        pieces += 1
+        if pieces <= _MOST_PIECES:
+            return False
+        kept = sum(len(stream.reassembly) for stream in sctp._inbound_streams.values())
+        pieces = max(kept, len(sctp._sack_misordered))
+        return pieces > _MOST_PIECES // 2
+
     async def limited(chunk: Any) -> None:
-        if whole_window - sctp._advertised_rwnd + len(chunk.user_data) > most_bytes:
+        unfinished = whole_window - sctp._advertised_rwnd + len(chunk.user_data)
+        if unfinished > most_bytes or has_too_many():
             flooded()
         else:
             await receive(chunk)

@@ -236,8 +236,8 @@ class Peer:
     def _end_flood(self) -> None:
         self._give_up(
             DeviceUnavailable(
-                f"the peer sent {self._limits.unfinished_bytes} bytes of messages that are not "
-                "finished (unfinished_bytes)"
+                "the peer sent more of messages that it does not finish than "
+                f"{self._limits.unfinished_bytes} bytes (unfinished_bytes), or too many pieces"
             )
         )
 

@@ -13,6 +13,7 @@ import pytest
 
 from nnasync.errors import BadState, DeviceUnavailable, InvalidArgument
 from nnasync.streaming import Graph, Item, Outcome, synthetic, webrtc
+from nnasync.streaming.webrtc import aiortc_package
 from nnasync.streaming.webrtc.tracks import HopsOf, IncomingTrack
 from tests.rigs import until
 
@@ -285,10 +286,35 @@ async def test_a_peer_that_finishes_no_message_is_given_up() -> None:
         other.channel.send("x" * 30_000)
         await peer.closed()
         assert peer.statistics.messages_received == 0
-        with pytest.raises(DeviceUnavailable, match=r"10000 bytes .* \(unfinished_bytes\)"):
+        with pytest.raises(DeviceUnavailable, match=r"than 10000 bytes \(unfinished_bytes\)"):
             source = peer.video()
             while True:
                 await anext(source)
+
+
+@pytest.mark.parametrize("first", [1, 2], ids=["in order", "behind a missing one"])
+async def test_pieces_of_messages_are_bounded(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(aiortc_package, "_MOST_PIECES", 20)
+    async with browser() as other, webrtc.accept(await other.offer()) as peer:
+        sctp = peer._connection.sctp
+        sctp._last_received_tsn = 0
+        for number in range(100):
+            chunk = aiortc.rtcsctptransport.DataChunk()
+            chunk.tsn, chunk.user_data = number + first, b"x"
+            await sctp._receive_data_chunk(chunk)
+        assert len(sctp._inbound_streams[0].reassembly) <= 21
+        await peer.closed()
+
+
+async def test_many_messages_are_no_flood(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(aiortc_package, "_MOST_PIECES", 20)
+    async with browser() as other, webrtc.accept(await other.offer()) as peer:
+        await other.take(peer.answer)
+        await until(lambda: other.channel.readyState == "open")
+        for number in range(100):
+            other.channel.send(str(number))
+        await until(lambda: peer.statistics.messages_received == 100)
+        assert peer.state == "connected"
 
 
 async def test_a_peer_with_too_large_pictures_is_given_up() -> None:
