@@ -66,7 +66,7 @@ class EnergyActivity:
 
 
 def _level_db(hop: Any) -> float:
-    row = samples_of(hop, np.float64)
+    row = samples_of(hop, np.float32).astype(np.float64)
     if not len(row):
         raise InvalidArgument("a hop has at least one sample")
     if np.asarray(hop).dtype.kind in "iu":

@@ -42,9 +42,12 @@ def samples_of(samples: Any, dtype: npt.DTypeLike) -> Array:
             f"samples are one row of numbers, not {array.dtype} {list(array.shape)}: give one "
             "channel"
         )
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
+    # What is finite may be too large for a type that is narrower.
+    with np.errstate(over="ignore", invalid="ignore"):
+        row = array.astype(dtype, copy=False)
+    if array.dtype.kind == "f" and not (np.isfinite(array).all() and np.isfinite(row).all()):
         raise InvalidArgument("samples are finite numbers, these have NaN or infinite ones")
-    return array.astype(dtype, copy=False)
+    return row
 
 
 class Framer:

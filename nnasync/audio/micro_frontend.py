@@ -151,8 +151,8 @@ _WORD = np.uint64(0xFFFFFFFF)
 def _of_16_bits(samples: Any) -> Array:
     array = np.asarray(samples)
     if array.dtype.kind == "f":
-        scaled = np.rint(samples_of(array, np.float64) * 32_768)
-        rounded: Array = np.clip(scaled, -32_768, 32_767).astype(np.int16)
+        scaled = np.clip(samples_of(array, np.float64), -1, 1) * 32_768
+        rounded: Array = np.clip(np.rint(scaled), -32_768, 32_767).astype(np.int16)
         return rounded
     if array.dtype not in (np.int16, np.int8, np.uint8):
         raise InvalidArgument(f"samples are int16, or floats from -1 to 1, not {array.dtype}")

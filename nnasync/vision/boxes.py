@@ -121,18 +121,24 @@ class Boxes(Struct, frozen=True, eq=False):
 
 def areas(corners: Array) -> Array:
     """Areas float32 [n] of corners [n, 4]; 0 where right is not right of left."""
-    sides = np.maximum(corners[:, 2:] - corners[:, :2], 0)
-    found: Array = sides[:, 0] * sides[:, 1]
+    with np.errstate(over="ignore", invalid="ignore"):
+        sides = np.maximum(corners[:, 2:] - corners[:, :2], 0)
+        found: Array = sides[:, 0] * sides[:, 1]
     return found
 
 
 def overlaps(a: Array, b: Array) -> Array:
-    """Intersection over union, float32 [n, m], of corners [n, 4] and [m, 4]; 0 for empty boxes."""
-    low = np.maximum(a[:, None, :2], b[None, :, :2])
-    sides = np.maximum(np.minimum(a[:, None, 2:], b[None, :, 2:]) - low, 0)
-    common = sides[..., 0] * sides[..., 1]
-    union = areas(a)[:, None] + areas(b)[None] - common
-    found: Array = np.divide(common, union, out=np.zeros_like(common), where=union > 0)
+    """Intersection over union, float32 [n, m], of corners [n, 4] and [m, 4].
+
+    It is 0 for empty boxes, and for those whose areas are no finite number.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        low = np.maximum(a[:, None, :2], b[None, :, :2])
+        sides = np.maximum(np.minimum(a[:, None, 2:], b[None, :, 2:]) - low, 0)
+        common = sides[..., 0] * sides[..., 1]
+        union = areas(a)[:, None] + areas(b)[None] - common
+    has_one = (union > 0) & np.isfinite(union)
+    found: Array = np.divide(common, union, out=np.zeros_like(common), where=has_one)
     return found
 
 

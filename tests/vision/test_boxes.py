@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import msgspec
 import numpy as np
 import pytest
@@ -36,6 +38,12 @@ def test_overlaps_are_those_of_the_pixels(a: Array, b: Array) -> None:
     assert table.shape == (len(a), len(b))
     for row, one in zip(table, a, strict=True):
         assert row == pytest.approx([overlap(one, other) for other in b], abs=1e-6)
+
+
+def test_boxes_too_large_for_an_area_overlap_nothing() -> None:
+    with warnings.catch_warnings(action="error"):
+        huge = np.array([[-3e38, -3e38, 3e38, 3e38], [0, 0, 1, 1]], np.float32)
+        assert overlaps(huge, huge).tolist() == [[0, 0], [0, 1]]
 
 
 @given(corners)

@@ -10,7 +10,7 @@ import numpy as np
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Array, Struct
 from nnasync.vision.boxes import Boxes
-from nnasync.vision.heads.head import Scores, best_classes, boxes_and_scores, rows_of
+from nnasync.vision.heads.head import Scores, best_classes, boxes_and_scores, check_count, rows_of
 
 Order: TypeAlias = Literal["xyxy", "yxyx"]
 
@@ -49,6 +49,7 @@ class PostprocessHead(Struct, frozen=True):
 
     def decode(self, outputs: Sequence[Array], size: tuple[int, int], threshold: float) -> Boxes:
         """Boxes in the input; see `Head`."""
+        check_count(outputs, self.outputs)
         places = rows_of(outputs[0], 4, "corners of boxes")
         labels, scores, count = (np.asarray(output).reshape(-1) for output in outputs[1:])
         if not (len(places) == len(labels) == len(scores)) or count.size != 1:

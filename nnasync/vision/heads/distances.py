@@ -48,6 +48,8 @@ class DistanceHead(Struct, frozen=True):
 @functools.lru_cache(maxsize=16)
 def _grid(size: tuple[int, int], cells: tuple[int, ...]) -> tuple[Array, Array]:
     """Centers of all cells, float32 [n, 2], and their sides [n, 1], in pixels."""
+    if not cells or min(cells) < 1:
+        raise InvalidArgument(f"cells are one size or more, each of 1 pixel at least, not {cells}")
     centers, sides = [], []
     for cell in cells:
         y, x = np.mgrid[: -(-size[0] // cell), : -(-size[1] // cell)].astype(np.float32)

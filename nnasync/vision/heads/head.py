@@ -32,6 +32,12 @@ class Head(Protocol):
         ...
 
 
+def check_count(outputs: Sequence[Array], count: int) -> None:
+    """Raise InvalidArgument unless there are so many outputs."""
+    if len(outputs) != count:
+        raise InvalidArgument(f"this head has {count} outputs, not {len(outputs)}")
+
+
 def rows_of(output: Array, columns: int | None, what: str) -> Array:
     """An output [1, n, columns] or [n, columns] as [n, columns]; raises InvalidArgument."""
     rows: Array = output[0] if output.ndim == 3 and len(output) == 1 else output
@@ -43,6 +49,7 @@ def rows_of(output: Array, columns: int | None, what: str) -> Array:
 
 def boxes_and_scores(outputs: Sequence[Array], what: str) -> tuple[Array, Array]:
     """Two outputs as [n, 4] and [n, classes]; raises InvalidArgument for others."""
+    check_count(outputs, 2)
     boxes, scores = rows_of(outputs[0], 4, what), rows_of(outputs[1], None, "scores")
     if len(boxes) != len(scores):
         raise InvalidArgument(f"{len(boxes)} boxes do not go with {len(scores)} rows of scores")
@@ -55,11 +62,17 @@ def best_classes(
     """Indexes of rows whose best class reaches the threshold, that class, and its score.
 
     `rows` [n, classes]; the class `background` is none, and those after it have a number less.
+    Raises InvalidArgument for no class, or a background that is none of them.
     """
+    classes = rows.shape[1]
+    if background is not None and not -classes <= background < classes:
+        raise InvalidArgument(f"the background is class {background}, of {classes} classes")
+    if classes <= (background is not None):
+        raise InvalidArgument("a head needs scores of at least one class beside the background")
     scores = probabilities(rows, kind)
     if background is not None:
         scores = np.delete(scores, background, axis=1)
-    best: Array = scores.max(axis=1) if scores.shape[1] else np.zeros(len(scores), np.float32)
+    best: Array = scores.max(axis=1)
     chosen = np.flatnonzero(best >= threshold)
     return chosen, scores[chosen].argmax(axis=1), best[chosen]
 
@@ -71,8 +84,10 @@ def probabilities(rows: Array, kind: Scores) -> Array:
     if kind == "logits":
         return sigmoid(rows)
     if kind == "softmax":
-        powers = np.exp(rows - rows.max(axis=1, keepdims=True))
-        shares: Array = powers / powers.sum(axis=1, keepdims=True)
+        # What a network gives that is infinite makes scores that are NaN, which no threshold keeps.
+        with np.errstate(invalid="ignore"):
+            powers = np.exp(rows - rows.max(axis=1, keepdims=True))
+            shares: Array = powers / powers.sum(axis=1, keepdims=True)
         return shares
     raise InvalidArgument(f'scores are "probabilities", "logits" or "softmax", not {kind!r}')
 

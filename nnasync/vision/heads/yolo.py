@@ -15,7 +15,7 @@ import numpy as np
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Array, Struct
 from nnasync.vision.boxes import Boxes
-from nnasync.vision.heads.head import Scores, around, best_classes, probabilities
+from nnasync.vision.heads.head import Scores, around, best_classes, check_count, probabilities
 
 
 class YoloHead(Struct, frozen=True):
@@ -34,7 +34,8 @@ class YoloHead(Struct, frozen=True):
 
     def decode(self, outputs: Sequence[Array], size: tuple[int, int], threshold: float) -> Boxes:
         """Boxes in the input; see `Head`."""
-        (output,) = outputs
+        check_count(outputs, self.outputs)
+        output = outputs[0]
         first = 5 if self.has_objectness else 4
         table = output[0] if output.ndim == 3 and len(output) == 1 else output
         if table.ndim != 2 or min(table.shape) <= first:
