@@ -334,6 +334,48 @@ def test_runs_on_workers_are_known_apart_and_grow_old() -> None:
     assert estimate.worker_ns == pytest.approx(MS, rel=0.1)
 
 
+@given(st.integers(1, 10**6), st.floats(20, 10**4))
+def test_the_second_run_far_beyond_the_high_quantile_is_believed(quick: int, times: float) -> None:
+    estimate = Estimate()
+    for _ in range(100):
+        estimate.observe(quick)
+    estimate.observe(int(quick * times))
+    assert estimate.high_ns <= 1.28 * quick  # One may be the operating system's doing.
+    estimate.observe(int(quick * times))
+    assert estimate.high_ns >= int(quick * times) / 8
+
+
+def test_far_slower_runs_that_come_seldom_are_taken_for_disturbances() -> None:
+    estimate = Estimate()
+    for number in range(2000):
+        estimate.observe(50 * MS if number % 100 == 99 else MS)
+        assert estimate.high_ns < 2 * MS
+
+
+def test_a_length_that_depends_on_the_data_is_seen_after_two_stalls() -> None:
+    estimate = Estimate()
+    stalls = 0
+    for number in range(5000):
+        is_slow = number % 12 == 11
+        stalls += is_slow and estimate.high_ns <= 2 * MS
+        estimate.observe(200 * MS if is_slow else MS // 10)
+    assert stalls == 2
+
+
+@given(st.integers(1, 10**6), st.integers(1, 10**10), st.booleans())
+def test_one_run_on_a_worker_at_most_doubles_what_is_known(
+    usual: int, slow: int, has_run_there: bool
+) -> None:
+    estimate = Estimate()
+    for _ in range(50):
+        estimate.observe(usual)
+    if has_run_there:
+        estimate.observe_on_worker(usual)
+    estimate.observe_on_worker(slow)
+    limit = 1.2 if has_run_there else 2.2
+    assert estimate.worker_ns <= limit * usual * 1.000001
+
+
 @given(st.lists(st.integers(1, 10**10), min_size=1))
 def test_the_quantiles_stay_in_order_and_within_what_was_seen(durations: list[int]) -> None:
     estimate = Estimate()

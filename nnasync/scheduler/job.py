@@ -15,6 +15,8 @@ _RARELY, _MOSTLY, _AT_FIRST = 1.27, 0.97, 0.75
 _FIRST = 16
 _LEARNING = 0.2
 _TRIED_AGAIN = 0.98
+_FAR_BEYOND = 8
+_AGAIN_WITHIN = 64
 
 
 def at_ns(deadline: Deadline | None) -> int:
@@ -30,7 +32,16 @@ class Estimate:
     when that was last asked.
     """
 
-    __slots__ = ("best_ns", "floor_ns", "high_ns", "holds_loop", "ns", "samples", "worker_ns")
+    __slots__ = (
+        "best_ns",
+        "far_beyond_at",
+        "floor_ns",
+        "high_ns",
+        "holds_loop",
+        "ns",
+        "samples",
+        "worker_ns",
+    )
 
     def __init__(self) -> None:
         self.ns = 0.0
@@ -40,6 +51,8 @@ class Estimate:
         self.worker_ns = 0.0
         self.samples = 0
         self.holds_loop = True
+        self.far_beyond_at = -_AGAIN_WITHIN
+        """Which sample was the last that took very much longer than `high_ns`."""
 
     def copy(self) -> Estimate:
         """An estimate that begins with what this one has learnt."""
@@ -69,16 +82,32 @@ class Estimate:
             high_ns *= _MOSTLY if self.samples > _FIRST else _AT_FIRST
             self.high_ns = high_ns if high_ns > duration_ns else float(duration_ns)
         else:
-            high_ns *= _RARELY
+            high_ns = self._raised(high_ns, duration_ns)
             self.high_ns = high_ns if high_ns < duration_ns else float(duration_ns)
         self.ns = ns
         self.best_ns = self.floor_ns = best_ns
 
+    def _raised(self, high_ns: float, duration_ns: int) -> float:
+        """`high_ns` after a run that exceeds it: in steps, but for runs that exceed it by far.
+
+        One of those may be the doing of the operating system. A second one soon after it says that
+        the length depends on the data, and each of them is a stall of whatever waits for it.
+        """
+        raised_ns = high_ns * _RARELY
+        if duration_ns > _FAR_BEYOND * high_ns:
+            if self.samples - self.far_beyond_at <= _AGAIN_WITHIN:
+                raised_ns = max(raised_ns, duration_ns / _FAR_BEYOND)
+            self.far_beyond_at = self.samples
+        return raised_ns
+
     def observe_on_worker(self, duration_ns: int) -> None:
-        """Take in a duration that was measured on a worker."""
+        """Take in a duration that was measured on a worker; one alone at most doubles for it."""
         self.observe(duration_ns)
-        known_ns = self.worker_ns or float(duration_ns)
-        self.worker_ns = known_ns + (duration_ns - known_ns) * _LEARNING
+        known_ns = self.worker_ns or self.ns
+        taken_ns = min(float(duration_ns), 2 * known_ns)
+        if self.worker_ns:
+            taken_ns = known_ns + (taken_ns - known_ns) * _LEARNING
+        self.worker_ns = taken_ns
 
     def try_worker_again(self) -> None:
         """Note that a worker was not chosen: what is known of runs there grows old."""
