@@ -114,6 +114,14 @@ class Wakeup:
             return wakeup
         return _find(home)
 
+    @staticmethod
+    def here() -> Wakeup | None:
+        """The one of the loop that runs in this thread, if one does."""
+        try:
+            return Wakeup.current()
+        except errors.BadState:
+            return None
+
     def is_current(self) -> bool:
         """Whether it is that of the loop that runs in this thread.
 

@@ -118,6 +118,10 @@ class Estimate:
         """Note that a job was refused on the strength of the floor."""
         self.floor_ns *= _REFUSED
 
+    def try_here_again(self) -> None:
+        """Note that a job will not run, since runs that take longest keep it from the loop."""
+        self.high_ns = max(self.ns, self.high_ns * _REFUSED)
+
 
 class Job:
     """What the scheduler knows of one execution; `client` 0 is the application itself.

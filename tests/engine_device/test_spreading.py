@@ -63,7 +63,7 @@ async def test_a_long_plain_call_is_quick_as_long_as_it_is_alone(rigs: Rigs) -> 
     pin()
     assert run.run(None, NEVER_NS), "the same task calls again"
     await rig.workers.turns.next()
-    here.spent_ns, here.first = 1.0, object()
+    here.spent_ns, here.first = 1.0, id(here)
     pin()
     assert not run.run(None, NEVER_NS), "another task has run in this turn: it is to be weighed"
     await rig.workers.turns.next()

@@ -111,6 +111,69 @@ def test_nobody_is_sent_to_where_it_ends_later(
         assert there_ns > 0.8 * here_ns
 
 
+@given(
+    machines,
+    st.floats(1, 10**7),
+    st.floats(0, 10**8),
+    st.floats(0, 10**8),
+    st.booleans(),
+    st.booleans(),
+    st.booleans(),
+    st.integers(0, 4),
+    st.integers(0, 9),
+)
+def test_no_call_with_a_deadline_is_sent_to_where_it_is_late_if_it_may_run_here(
+    machine: Decisions,
+    run_ns: float,
+    left_ns: float,
+    lag_ns: float,
+    room: bool,
+    others_end: bool,
+    company: bool,
+    servers: int,
+    waiting: int,
+) -> None:
+    situation: dict[str, float] = {
+        "run_ns": run_ns,
+        "has_room": room,
+        "others_end": others_end,
+        "expects_company": company,
+        "servers": servers,
+        "free_workers": servers,
+        "waiting": waiting,
+        "ahead_ns": waiting * run_ns,
+    }
+    found = asked(machine, **situation, left_ns=left_ns, lag_ns=lag_ns)
+    there_ns = lag_ns + machine.cold_hop_ns + run_ns
+    turn_ns = lag_ns + (waiting + 1) * machine.turn_ns + (waiting + 1) * run_ns
+    slack_ns = 1e-6 * (left_ns + 1)
+    if room and run_ns <= left_ns:
+        assert not (found is SPREAD and there_ns > left_ns + slack_ns)
+        assert not (found is NEXT_TURN and turn_ns > left_ns + slack_ns)
+    if not room and servers and there_ns <= left_ns - slack_ns < left_ns < turn_ns - slack_ns:
+        assert found is SPREAD
+    if not room and turn_ns <= left_ns - slack_ns < left_ns < there_ns - slack_ns:
+        assert found is NEXT_TURN
+    assert asked(machine, **situation, left_ns=10**12, lag_ns=lag_ns) is asked(machine, **situation)
+
+
+def test_where_the_loop_lags_a_call_in_company_meets_its_deadline_here() -> None:
+    for servers in (0, 1):
+
+        def where(left_ns: float, lag_ns: float, servers: int = servers) -> Admission:
+            return asked(
+                run_ns=150 * US,
+                others_end=True,
+                servers=servers,
+                free_workers=servers,
+                left_ns=left_ns,
+                lag_ns=lag_ns,
+            )
+
+        assert where(3 * MS, 0) is not RUN
+        assert where(3 * MS, 4 * MS) is RUN
+
+
 def test_of_two_the_first_goes_to_another_core() -> None:
     assert asked(expects_company=True) is SPREAD
     assert asked(expects_company=True, free_workers=0, backlog_ns=400 * US) is RUN

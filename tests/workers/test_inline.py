@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -10,8 +11,9 @@ import pytest
 
 from nnasync._core.clock import now_ns
 from nnasync._core.workers import Given, StopFlag
-from nnasync._core.workers.admission import NEXT_TURN, RUN, WORKER
-from nnasync._core.workers.inline import InlineLane
+from nnasync._core.workers import inline as inline_lane
+from nnasync._core.workers.admission import NEXT_TURN, RUN, WORKER, Company
+from nnasync._core.workers.inline import InlineLane, Turn
 from nnasync.errors import (
     GeneralFailure,
     InvalidArgument,
@@ -219,3 +221,79 @@ def test_what_does_not_fit_into_the_turn_goes_into_a_later_one(rigs: Callable[..
     assert lane.admission(MEDIUM, known(MS + 1), NEVER_NS) is WORKER
     lane.turns.here.turned(lane.turns.here.number)
     assert lane.admission(MEDIUM, known(MS), NEVER_NS) is RUN
+
+
+def test_a_call_that_is_refused_for_the_lag_of_the_loop_is_tried_here_again(
+    rigs: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lane = rigs(2).workers.inline
+    estimate = known(MS // 2)
+    estimate.high_ns = 50.0 * MS
+    lag_ns = [0.0]
+    monkeypatch.setattr(inline_lane, "_until", lambda deadline_ns: (3.0 * MS, lag_ns[0], None))
+    for _ in range(100):
+        assert not may(lane, MEDIUM, estimate, NEVER_NS, 0, 1)
+    lag_ns[0] = 4.0 * MS
+    asked = 0
+    while not may(lane, MEDIUM, estimate, NEVER_NS, 0, 1):
+        asked += 1
+        assert asked < 100
+
+
+class Noting(Company):
+    """Company that tells what it has heard."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.noted: list[bool] = []
+
+    def note(self, *, has_others: bool) -> None:
+        self.noted.append(has_others)
+
+
+def test_a_call_that_asks_twice_arrives_once_and_keeps_no_task_alive() -> None:
+    turn = Turn(MS)
+
+    class Caller:
+        pass
+
+    turn.company = company = Noting()
+    noted = company.noted
+    first, second = Caller(), Caller()
+    turn.arrive(first, others_run=False)
+    turn.arrive(first, others_run=False)
+    assert noted == [False]
+    turn.spend(1)
+    turn.arrive(first, others_run=False)
+    turn.arrive(second, others_run=False)
+    turn.arrive(second, others_run=False)
+    assert noted == [False, False, True]
+    turn.leave()
+    turn.arrive(second, others_run=False)
+    assert noted == [False, False, True, True]
+    kept = weakref.ref(second), weakref.ref(first)
+    del first, second
+    assert [each() for each in kept] == [None, None]
+
+
+def test_questions_before_a_call_are_no_arrivals(rigs: Callable[..., Rig]) -> None:
+    lane = rigs(2).workers.inline
+    lane.turns.here.company = company = Noting()
+    assert lane.admission(MEDIUM, known(MS // 2), NEVER_NS, arrives=False) is RUN
+    assert company.noted == []
+    assert lane.admission(MEDIUM, known(MS // 2), NEVER_NS) is RUN
+    assert company.noted == [False]
+
+
+@pytest.mark.parametrize(("run_ns", "is_company"), [(MS // 2, True), (50 * MS, False), (0, False)])
+def test_only_what_might_run_on_a_loop_is_company(
+    rigs: Callable[..., Rig], run_ns: int, is_company: bool
+) -> None:
+    rig = rigs(2)
+    call = Steps()
+    task = rig.task(call)
+    if run_ns:
+        task.estimate.observe(run_ns)
+    rig.workers.submit(task)
+    call.reached()
+    assert rig.workers._load(MEDIUM).is_company is is_company

@@ -169,11 +169,11 @@ class EnginePreparedModel:
     ) -> ExecutionResult:
         """Run on the calling thread if that is cheaper than a worker, else on a worker."""
         level = self.usual if config.priority is None else self._level(config.priority)
-        admission = self._admission(level)
+        admission = self._admission(level, deadline_ns=config.deadline_ns)
         if admission is NEXT_TURN:
             needed_ns = level.estimate.best_ns
             await self._workers.turns.wait(level.priority, needed_ns, config.deadline_ns)
-            admission = self._admission(level)
+            admission = self._admission(level, deadline_ns=config.deadline_ns, arrives=False)
         if admission in (RUN, NEXT_TURN) and self._gate.try_enter():
             result = self._run_inline(request, config, level)
             if result is not None:
@@ -186,7 +186,7 @@ class EnginePreparedModel:
         Nothing is said where executions are so short that they do not go there.
         """
         level = self.usual if priority is None else self._level(priority)
-        if self._admission(level) in (RUN, NEXT_TURN):
+        if self._admission(level, arrives=False) in (RUN, NEXT_TURN):
             return
         self._workers.check_room(level.priority, self.client)
 
@@ -244,7 +244,7 @@ class EnginePreparedModel:
 
     def runs_here_now(self) -> bool:
         """Whether an execution that began now would run on this thread."""
-        enters = self._admission(self.usual) is RUN and self._gate.try_enter()
+        enters = self._admission(self.usual, arrives=False) is RUN and self._gate.try_enter()
         if enters:
             self._gate.leave()
         return enters
@@ -258,7 +258,8 @@ class EnginePreparedModel:
         """Run on this thread if that is cheaper than a hop, else None."""
         gate = self._gate
         level = self.usual if config.priority is None else self._level(config.priority)
-        if self._admission(level) is not RUN or not (gate.is_open or gate.try_enter()):
+        admission = self._admission(level, deadline_ns=config.deadline_ns)
+        if admission is not RUN or not (gate.is_open or gate.try_enter()):
             return None
         return self._run_inline(request, config, level, given)
 
@@ -275,7 +276,8 @@ class EnginePreparedModel:
         """Launch and run on this thread if that is cheaper than waking another; otherwise None."""
         level = self.usual if config.priority is None else self._level(config.priority)
         settled = self._settled or self._is_settled(request)
-        if not settled or self._admission(level, self._inline.launch_budget_ns) is not RUN:
+        budget_ns = self._inline.launch_budget_ns
+        if not settled or self._admission(level, budget_ns, config.deadline_ns) is not RUN:
             return None
         if not self._gate.try_enter():
             return None
@@ -475,10 +477,19 @@ class EnginePreparedModel:
             raise because("closing", DeviceUnavailable(f"{self._name} is closed"))
         return self._plan
 
-    def _admission(self, level: Level, budget_ns: float = NEVER_NS) -> Admission:
+    def _admission(
+        self,
+        level: Level,
+        budget_ns: float = NEVER_NS,
+        deadline_ns: int = NEVER_NS,
+        *,
+        arrives: bool = True,
+    ) -> Admission:
         if not self.runs_here or (self._health and self._health.suspects):
             return WORKER
-        return self._inline.admission(level.priority, level.estimate, budget_ns, self.client)
+        return self._inline.admission(
+            level.priority, level.estimate, budget_ns, self.client, deadline_ns, arrives=arrives
+        )
 
     def _level(self, priority: Priority) -> Level:
         """What executions of a priority have in common; that of its own is `usual`."""
@@ -529,6 +540,7 @@ class EnginePreparedModel:
 
     def _task(self, binding: Binding, config: ExecutionConfig) -> Task:
         call = binding.take()
+        self._workers.turns.here.leave()
         level = self.usual if config.priority is None else self._level(config.priority)
         task = Task(call, level.priority, level.estimate, config.deadline_ns, self._name)
         task.client, task.is_counted, task.owner = self.client, self._is_counted, self._levels

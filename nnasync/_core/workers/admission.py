@@ -18,6 +18,10 @@ sooner. Whether others usually come is a smoothed count with two limits, not the
 A call that runs here while workers are about to end theirs keeps the loop from hearing of that;
 such delays count as if they were its own.
 
+*Deadlines.* What ends on a worker, or comes in a later turn, has to wait until the loop turns, and
+an application may keep it from that for long (`lag`). Where a call with a deadline would be late
+for that, it runs here and now if there is room; else the way is taken that is in time.
+
 *One core.* Where only one execution can run at once, a worker would take the core from the loop's
 thread; nothing is spread there.
 
@@ -27,6 +31,7 @@ Everything here is pure: what the machine costs, what waits and what was learnt 
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Sequence
 
 from nnasync.hal import Priority
@@ -102,24 +107,41 @@ def quickest(
     free_workers: int,
     backlog_ns: float,
     servers: int,
+    others_end: bool = False,
+    left_ns: float = math.inf,
+    lag_ns: float = 0.0,
 ) -> Admission:
     """Where an execution that may hold the loop ends soonest: RUN, NEXT_TURN or SPREAD.
 
     `run_ns` is what it takes here, `worker_run_ns` on a worker. Here it has room in this turn, or
     comes after `waiting` others that take `ahead_ns`, and makes others `delays_ns` later in all.
     `servers` is how many workers may be busy beside this thread, `free_workers` how many of them
-    are not; the others have `backlog_ns` to do before it.
+    are not; the others have `backlog_ns` to do before it. With `others_end` the loop should turn
+    before it, so that others hear of their ends. The deadline is `left_ns` away, and the loop turns
+    in `lag_ns` at the earliest.
     """
+    stays = RUN if has_room and not others_end else NEXT_TURN
+    turns_ns = (waiting + 1) * machine.turn_ns + ahead_ns
     if servers < 1:
-        return RUN if has_room else NEXT_TURN
+        is_late = lag_ns + turns_ns + run_ns > left_ns >= run_ns
+        return RUN if has_room and is_late else stays
     hop_ns = machine.cold_hop_ns if free_workers == servers else machine.hop_ns
     wait_ns = 0.0 if free_workers > 0 else backlog_ns / servers
     there_ns = hop_ns + wait_ns + worker_run_ns
     here_ns = run_ns + delays_ns
-    if not has_room:
-        here_ns += (waiting + 1) * machine.turn_ns + ahead_ns
+    if stays is NEXT_TURN:
+        here_ns += turns_ns
     elif expects_company and free_workers == servers:
         here_ns += run_ns  # The next call is about to come, and would end after two runs.
-    if there_ns < _SOONER * here_ns:
-        return SPREAD
-    return RUN if has_room else NEXT_TURN
+    is_sooner = there_ns < _SOONER * here_ns
+    if stays is RUN and not is_sooner:
+        return RUN
+    spread_meets = lag_ns + there_ns <= left_ns
+    turn_meets = stays is NEXT_TURN and lag_ns + turns_ns + run_ns <= left_ns
+    if spread_meets if is_sooner else turn_meets:
+        return SPREAD if is_sooner else NEXT_TURN
+    if has_room and run_ns <= left_ns:
+        return RUN
+    if spread_meets != turn_meets:
+        return SPREAD if spread_meets else NEXT_TURN
+    return SPREAD if is_sooner else stays

@@ -26,7 +26,7 @@ import threading
 from collections.abc import Callable
 
 from nnasync._core.clock import now_ns
-from nnasync._core.wakeup import current_task, yield_now
+from nnasync._core.wakeup import Wakeup, current_task, yield_now
 from nnasync._core.workers.admission import (
     NEXT_TURN,
     RETURN,
@@ -65,7 +65,7 @@ class Turn:
     Apart from `Turns`, since the attributes of a `threading.local` are slow to read.
     """
 
-    __slots__ = ("budget_ns", "company", "first", "number", "spent_ns", "waiting")
+    __slots__ = ("_arrived", "budget_ns", "company", "first", "number", "spent_ns", "waiting")
 
     def __init__(self, budget_ns: float) -> None:
         self.number = 0
@@ -73,8 +73,12 @@ class Turn:
         self.budget_ns = budget_ns
         self.waiting: list[tuple[int, int, float]] = []
         self.company = Company()
-        self.first: object = None
-        """The task whose call, of those that are worth a hop, was the first of this turn."""
+        self.first = 0
+        """The `id` of the task whose call was the first of this turn that is worth a hop.
+
+        Not the task, which would live on with it.
+        """
+        self._arrived: tuple[int, int, float] | None = None
 
     def spend(self, duration_ns: float) -> None:
         """Note an inline run of this turn, the first of which asks for the end of it."""
@@ -113,12 +117,23 @@ class Turn:
     def arrive(self, task: object, *, others_run: bool) -> None:
         """Note a call of a task that is worth a hop, and whether it has company.
 
-        It has while others wait or run on workers, and if another task has run in this turn.
+        It has while others wait or run on workers, and if another task has run in this turn. A call
+        may ask in several places where it runs: a task counts again once something has run here,
+        or its call has left for a worker.
         """
+        who = id(task)
+        arrived = (who, self.number, self.spent_ns)
+        if arrived == self._arrived:
+            return
+        self._arrived = arrived
         if self.spent_ns <= 0:
-            self.first = task
-        is_second = self.first is not task and task is not None
+            self.first = who
+        is_second = self.first != who and task is not None
         self.company.note(has_others=others_run or is_second or len(self.waiting) > 0)
+
+    def leave(self) -> None:
+        """Note that a call goes to a worker: who asks next, asks for another one."""
+        self._arrived = None
 
 
 class Turns(threading.local):
@@ -201,9 +216,19 @@ class InlineLane:
         self.calm_ns = RETURN * self._far_ns
 
     def admission(
-        self, priority: Priority, estimate: Estimate, budget_ns: float, client: int = 0
+        self,
+        priority: Priority,
+        estimate: Estimate,
+        budget_ns: float,
+        client: int = 0,
+        deadline_ns: int = NEVER_NS,
+        *,
+        arrives: bool = True,
     ) -> Admission:
-        """Where an execution runs; on this thread only if it takes `budget_ns` at most."""
+        """Where an execution runs; on this thread only if it takes `budget_ns` at most.
+
+        `arrives` is whether it is a call's first question, which counts for what is usual.
+        """
         best_ns, here, queued = estimate.best_ns, self.turns.here, self.queued
         if (
             best_ns < self.short_ns
@@ -219,13 +244,21 @@ class InlineLane:
             or self.closed
             or self._scheduler.waits_above(priority, client)
             or (client and not self._is_turn_of(client))
-            or not self._may_hold_loop(priority, estimate)
         ):
+            return WORKER
+        if not self._may_hold_loop(priority, estimate):
+            if deadline_ns != NEVER_NS:
+                left_ns, lag_ns, _ = _until(deadline_ns)
+                if lag_ns + best_ns > left_ns:
+                    estimate.try_here_again()  # It is heard of too late from a worker.
             return WORKER
         has_room = not here.must_wait(priority, best_ns)
         if best_ns < self._spread_from_ns or client:
             return RUN if has_room else NEXT_TURN
-        return self._quickest(priority, estimate, here, has_room=has_room)
+        load = self._load(priority)
+        if arrives:
+            here.arrive(current_task(), others_run=load.is_company)
+        return self._quickest(priority, estimate, here, load, deadline_ns, has_room=has_room)
 
     def is_alone(self, priority: Priority, best_ns: float, here: Turn) -> bool:
         """Whether an execution that is worth a hop surely runs here now, as nothing is beside it.
@@ -236,7 +269,7 @@ class InlineLane:
         if here.company.is_usual or self._busy() or best_ns >= limit_ns:
             return False
         task = current_task()
-        if here.spent_ns > 0 and here.first is not task:
+        if here.spent_ns > 0 and here.first != id(task):
             return False
         here.arrive(task, others_run=False)
         return True
@@ -340,18 +373,23 @@ class InlineLane:
         )
 
     def _quickest(
-        self, priority: Priority, estimate: Estimate, here: Turn, *, has_room: bool
+        self,
+        priority: Priority,
+        estimate: Estimate,
+        here: Turn,
+        load: Load,
+        deadline_ns: int,
+        *,
+        has_room: bool,
     ) -> Admission:
         """Where an execution that may hold the loop, and is worth a hop, ends soonest."""
-        load = self._load(priority)
-        here.arrive(current_task(), others_run=load.is_company)
+        left_ns, lag_ns, wakeup = _until(deadline_ns)
         waiting, ahead_ns = here.ahead(priority)
         admission = quickest(
             self._machine,
             run_ns=estimate.best_ns,
             worker_run_ns=max(estimate.worker_ns, estimate.best_ns),
-            # What others have run on workers is heard of when the loop turns.
-            has_room=has_room and not (load.is_company and here.spent_ns > 0),
+            has_room=has_room,
             waiting=waiting,
             ahead_ns=ahead_ns,
             delays_ns=delay_ns(estimate.best_ns, load.left_ns),
@@ -359,7 +397,13 @@ class InlineLane:
             free_workers=self._servers - load.busy,
             backlog_ns=load.backlog_ns,
             servers=self._servers,
+            # What others have run on workers is heard of when the loop turns.
+            others_end=load.is_company and here.spent_ns > 0,
+            left_ns=left_ns,
+            lag_ns=lag_ns,
         )
+        if wakeup is not None and lag_ns > 0 and admission is RUN:
+            wakeup.measure_lag()  # Else nothing would, where nothing is left to workers for it.
         if admission is not SPREAD:
             estimate.try_worker_again()
         return admission
@@ -376,6 +420,17 @@ class InlineLane:
         with self._lock:
             self.running -= 1
             self._scheduler.spent(client, duration_ns + CALL_NS)
+
+
+def _until(deadline_ns: int) -> tuple[float, float, Wakeup | None]:
+    """How far a deadline is away, how late the loop of this thread hears of others, and its way in.
+
+    Without a deadline nobody looks.
+    """
+    if deadline_ns == NEVER_NS:
+        return math.inf, 0.0, None
+    now, wakeup = now_ns(), Wakeup.here()
+    return deadline_ns - now, 0.0 if wakeup is None else wakeup.lag.estimate_ns(now), wakeup
 
 
 def _refused(estimate: Estimate, left_ns: int) -> MissedDeadlinePersistent:

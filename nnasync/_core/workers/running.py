@@ -81,13 +81,19 @@ class Running:
         self.busy -= 1
         return True
 
-    def load(self, priority: Priority, scheduler: Scheduler, now: int) -> Load:
-        """What the threads have to do of a priority and above, running and queued."""
+    def load(self, priority: Priority, scheduler: Scheduler, now: int, loop_ns: float) -> Load:
+        """What the threads have to do of a priority and above, running and queued.
+
+        `loop_ns` is how long an execution may take on the thread of a loop.
+        """
         mine = [task for task in self.held() if task.priority >= priority]
         left_ns = [max(0.0, (task.started_ns or now) + task.estimate.ns - now) for task in mine]
         queued = sum(scheduler.totals[priority:])
-        is_company = queued > 0 or any(task.estimate.holds_loop for task in mine)
-        backlog_ns = scheduler.backlog_ns(priority) + sum(left_ns)
+        queued_ns = scheduler.backlog_ns(priority)
+        is_company = 0 < queued_ns <= queued * loop_ns or any(
+            task.estimate.holds_loop and 0 < task.estimate.best_ns <= loop_ns for task in mine
+        )
+        backlog_ns = queued_ns + sum(left_ns)
         return Load(len(mine) + queued, left_ns, backlog_ns, is_company)
 
     def check_hanging(self, task: Task) -> None:

@@ -65,7 +65,7 @@ class Workers:
 
         `on_start` is called on each new thread, and lowers its OS priority if it gives way.
         """
-        self.cores = cores
+        self.cores, self._loop_ns = cores, inline_budget_ns
         self.queue_limit = queue_limit
         self.watchdog = watchdog
         self.tracer = tracer
@@ -81,7 +81,7 @@ class Workers:
         self._running = Running()
         self._live: set[Task] = set()
         self._by_thread: dict[int, Worker] = {}
-        inline = InlineLane(
+        self.inline = InlineLane(
             self._scheduler,
             self._lock,
             tracer,
@@ -92,7 +92,7 @@ class Workers:
             busy=lambda: self._running.busy,
             load=self._load,
         )
-        self.inline, self.turns = inline, inline.turns
+        self.turns = self.inline.turns
         self.helper_threads = HelperThreads(watchdog, tracer)
         belongs_to(tracer)  # Inline runs are on the thread of the loop.
         self._closed = False
@@ -337,7 +337,7 @@ class Workers:
 
     def _load(self, priority: Priority) -> Load:
         with self._lock:
-            return self._running.load(priority, self._scheduler, now_ns())
+            return self._running.load(priority, self._scheduler, now_ns(), self._loop_ns)
 
     # -- choosing threads; the lock is held
 
