@@ -405,8 +405,20 @@ async def test_a_file_answers_first_as_it_is_and_competes(
                     assert np.allclose(await net(x), before, atol=1e-6)
 
 
-async def test_the_state_of_a_burst_outlives_the_file(tmp_path: Path, fastest: str) -> None:
-    path = judge.written(tmp_path, window_cases.CASES["RNN FLOAT32"](np.random.default_rng(3)))
+@pytest.mark.parametrize(
+    "name",
+    [
+        "RNN FLOAT32",
+        "UNIDIRECTIONAL_SEQUENCE_RNN FLOAT32",
+        "LSTM FLOAT32",
+        "UNIDIRECTIONAL_SEQUENCE_LSTM FLOAT32",
+        "BIDIRECTIONAL_SEQUENCE_RNN FLOAT32",
+    ],
+)
+async def test_the_state_of_a_burst_outlives_the_file(
+    name: str, tmp_path: Path, fastest: str
+) -> None:
+    path = judge.written(tmp_path, window_cases.CASES[name](np.random.default_rng(3)))
     with anyio.fail_after(GUARD_S):
         async with nn.open_runtime(
             devices=["litert-cpu", REFERENCE], options=in_full(tmp_path)

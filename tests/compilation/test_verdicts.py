@@ -17,6 +17,7 @@ import nnasync as nn
 from nnasync import devices
 from nnasync._core.compilation.choice import Choice, Part
 from nnasync._core.compilation.report import Candidate
+from nnasync._core.compilation.spec import CompileSpec
 from nnasync._core.compilation.verdicts import Circumstances, Question, Verdict, Verdicts
 from nnasync._core.engine_device.warmup import WARMUP_CALLS
 from nnasync._core.state_files import machine, read_state, state_folder, write_state
@@ -49,6 +50,14 @@ def question(model: str = "m", **changes: Any) -> Question:
 def the_file(folder: Path) -> Path:
     (path,) = folder.glob("*.json")
     return path
+
+
+def test_a_verdict_without_the_file_as_it_is_answers_no_question_with_it() -> None:
+    def asked(**terms: Any) -> Question:
+        return CompileSpec(source=doubler(), fingerprint=b"m", devices=(), **terms).question
+
+    whole = doubler
+    assert asked(whole=whole) != asked() == asked(whole=whole, preemption_quantum_ms=1)
 
 
 def test_a_verdict_is_found_again(tmp_path: Path) -> None:

@@ -197,7 +197,9 @@ class Competition:
         """What came of a contest that another process asked for."""
         await self.consider_partitions()
         self._leave_out(ask.left_out)
-        if self.spec.question != ask.question:
+        # Whoever asks knows better whether a file may compete, which is judged before it is sent.
+        has_whole = ask.question.has_whole
+        if msgspec.structs.replace(self.spec.question, has_whole=has_whole) != ask.question:
             return Unheld("other devices are found there than here")
         chosen = await self._compete_here(None, ask.only)
         return Held(

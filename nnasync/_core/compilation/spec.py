@@ -174,6 +174,7 @@ class CompileSpec(PlanTerms, frozen=True, kw_only=True):
             cores=engines[0].workers.cores if engines else 0,
             code=dict(self.code),
             library=library_version(),
+            has_whole=self.whole is not None and self.quantum_ns is None,
         )
 
     def of(self, model: Model) -> CompileSpec:

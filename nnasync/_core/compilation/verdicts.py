@@ -96,7 +96,7 @@ class Question(msgspec.Struct, frozen=True):
 
     It can be asked before any device is asked about the model. `devices` have their versions, and
     `library` is the version of nnasync: both decide who competes. `code` has the fingerprints of
-    the drivers of third parties, by device.
+    the drivers of third parties, by device. `has_whole`: the file as it is may compete, too.
     """
 
     model: str
@@ -107,6 +107,7 @@ class Question(msgspec.Struct, frozen=True):
     cores: int
     code: dict[str, str] = {}
     library: str = ""
+    has_whole: bool = False
 
 
 class Verdict(msgspec.Struct, frozen=True):

@@ -3,8 +3,10 @@
 To run a file as it is takes no translation, so that is how a model answers first; and since the
 engine's own reading of its format may be the faster one, it competes as well. A plan of one form
 can take the place of one of the other where callers see no difference: inputs and outputs are
-settled, and of types that both forms have alike. States are among them: an engine keeps no state of
-a file inside, but is given it for each run, so a burst goes on where it was.
+settled, and of types that both forms have alike. A file with wider ones, such as int64, is
+translated first. States are among them: an engine keeps no state of a file inside, but is given it
+for each run, so a burst goes on where it was; where a state means something else to LiteRT than to
+the HAL, the importer says so, and the file has no whole form.
 """
 
 from __future__ import annotations

@@ -90,9 +90,12 @@ def load(
 
 
 def load_whole(path: str | os.PathLike[str]) -> Model:
-    """The model in a file that is kept whole, with inputs and outputs as if it were translated."""
+    """The model in a file that is kept whole, to run until the translated one takes its place.
+
+    Raises ModelError where the two may differ in what callers see, or in what their states mean.
+    """
     module = importlib.import_module(LOADERS[check_suffix(path)].partition(":")[0])
-    model: Model = module.wrap(path, as_translated=True)
+    model: Model = module.wrap_replaceable(path)
     return model
 
 

@@ -109,6 +109,14 @@ def wrap(
     return with_labels(message, model)
 
 
+def wrap_replaceable(path: str | os.PathLike[str]) -> Model:
+    """The model as one operation whose place the translated one can take; raises ModelError.
+
+    Wide types are its own, which tells that they may not be those of `translate`.
+    """
+    return wrap(path)
+
+
 def metadata(path: str | os.PathLike[str]) -> Metadata:
     """What a file says of its inputs and outputs; raises ModelError where the file is broken."""
     return metadata_of(_read(path)[0])

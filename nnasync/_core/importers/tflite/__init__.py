@@ -84,6 +84,12 @@ def wrap(
     return _loaded(path, signature, shapes, whole)
 
 
+def wrap_replaceable(path: _Path) -> Model:
+    """The model as one operation whose place the translated one can take; raises ModelError."""
+    whole = functools.partial(wrap_file, reason="", is_replaceable=True)
+    return _loaded(path, None, None, whole)
+
+
 def signatures(path: _Path) -> tuple[SignatureDescription, ...]:
     """The signatures of a file; raises ModelError where it is broken."""
     _, file = _read(path)

@@ -1,14 +1,18 @@
-"""Whether the shapes of a graph's results follow from the shapes of its inputs.
+"""Whether a graph that runs as it is means the same as the model that it is translated to.
+
+Its states must be kept alike, and the shapes of its results follow from those of its inputs.
 
 Converters leave the number of examples open and state 1 for it, which is what the file means where
 nobody asks for more. The results then have the shapes that are stated, unless one depends on what
 the values are: that of WHERE does, or that of a RESHAPE whose shape was computed from an input.
 What is computed from shapes alone, as converters do to keep the open dimension, is known, too.
+Of any other open dimension the stated size says nothing: some converters put 1 for all of them.
 """
 
 from __future__ import annotations
 
-from nnasync._core.importers.tflite.tflite_file import Graph, OperatorInfo
+from nnasync._core.importers.tflite.tflite_file import Graph, OperatorInfo, TensorInfo
+from nnasync.errors import ModelError
 
 _INTEGERS = ("INT32", "INT64", "UINT32")
 _OF_SHAPES = ("SHAPE", "RANK")
@@ -20,6 +24,7 @@ _FOUND_BY_VALUES = (
     "IF",
     "NON_MAX_SUPPRESSION_V4",
     "NON_MAX_SUPPRESSION_V5",
+    "RANGE",
     "SEGMENT_SUM",
     "UNIQUE",
     "WHERE",
@@ -55,8 +60,40 @@ _OF_ANY_NUMBERS = (
 """Operators whose results have the same shapes whatever integers they are given."""
 
 
+_SAME_STATES = (
+    "BIDIRECTIONAL_SEQUENCE_RNN",
+    "LSTM",
+    "RNN",
+    "UNIDIRECTIONAL_SEQUENCE_LSTM",
+    "UNIDIRECTIONAL_SEQUENCE_RNN",
+)
+"""Operators whose states the HAL keeps as LiteRT does; that of SVDF is shifted at another time."""
+
+
+def check_replaceable(graph: Graph) -> None:
+    """Raise ModelError where the translated model has other states or numbers in its place."""
+    for operator in graph.operators:
+        given = [graph.tensors[index] for index in operator.inputs if index >= 0]
+        if operator.name not in _SAME_STATES and any(info.is_variable for info in given):
+            raise ModelError(f"operator {operator.index} ({operator.name}): its state is not alike")
+    for index in (*graph.inputs, *graph.outputs):
+        info = graph.tensors[index]
+        if info.type == "INT32" and info.quantization.scales:
+            raise ModelError(f"tensor {index} ({info.name!r}) is INT32 with a scale")
+
+
 def is_settled(graph: Graph) -> bool:
-    """Whether all results have the stated shapes where all inputs have."""
+    """Whether all results have the stated shapes where all inputs have.
+
+    Only the number of examples may be open, and where an output leaves it open an input does, too.
+    """
+    inputs = [graph.tensors[index] for index in graph.inputs]
+    outputs = [graph.tensors[index] for index in graph.outputs]
+    opens = [_open_places(info) for info in (*inputs, *outputs)]
+    if any(places not in ([], [0]) for places in opens):
+        return False
+    if [0] in opens[len(inputs) :] and [0] not in opens[: len(inputs)]:
+        return False
     known = {index for index, info in enumerate(graph.tensors) if info.length}
     for operator in graph.operators:
         given = {index for index in operator.inputs if index >= 0}
@@ -65,6 +102,11 @@ def is_settled(graph: Graph) -> bool:
         elif _depends(graph, operator, given - known):
             return False
     return True
+
+
+def _open_places(info: TensorInfo) -> list[int]:
+    """Which dimensions a tensor leaves open."""
+    return [place for place, size in enumerate(info.open_shape) if not size]
 
 
 def _depends(graph: Graph, operator: OperatorInfo, computed: set[int]) -> bool:

@@ -15,7 +15,7 @@ from nnasync._core.formats.litert_limits import LiteRTUnsupported, check_operato
 from nnasync._core.formats.whole import State, WholePort, own_type, whole
 from nnasync._core.importers.tflite.checking import check
 from nnasync._core.importers.tflite.interface import Interface, TflitePort
-from nnasync._core.importers.tflite.settled import is_settled
+from nnasync._core.importers.tflite.settled import check_replaceable, is_settled
 from nnasync._core.importers.tflite.tflite_file import (
     File,
     Graph,
@@ -113,13 +113,15 @@ def wrap(
     reason: str,
     *,
     as_translated: bool = False,
+    is_replaceable: bool = False,
 ) -> Model:
     """The model that runs a file whole; `reason` becomes a part of the name of the file's operand.
 
-    `as_translated`: inputs and outputs of wider types are int32 and float32, and outputs have
-    settled shapes where all inputs have, as where the file is translated. Raises ModelError that
-    lists the operators which LiteRT does not run, or names inputs, outputs or states that no
-    operand can hold.
+    `as_translated`: inputs and outputs of wider types are int32 and float32. `is_replaceable`: the
+    translated model is to take its place, so an open number of examples is the stated one in the
+    outputs, too, as where the file is translated. Raises ModelError that lists the operators which
+    LiteRT does not run, or names inputs, outputs or states that no operand can hold, or whose
+    values the translated model would take for something else.
     """
     content: bytes | Pool = pool
     data = pool.view
@@ -132,8 +134,7 @@ def wrap(
     graph = file.graphs[interface.graph]
     if interface.graph:
         content = _with_main(file, pool, interface.graph)
-    is_closed = as_translated and all(0 not in port.shape for port in interface.inputs)
-    is_closed = is_closed and is_settled(graph)
+    shapes = _shapes(graph, interface, is_replaceable=is_replaceable)
     variables = () if carried is None else carried.variables
     before, after = _variable_ports(graph, variables)
     model = whole(
@@ -150,13 +151,8 @@ def wrap(
         ],
         outputs=[
             *(
-                _port(
-                    port,
-                    graph,
-                    graph.tensors[port.tensor].shape if is_closed else port.shape,
-                    as_translated=as_translated,
-                )
-                for port in interface.outputs
+                _port(port, graph, shape, as_translated=as_translated)
+                for port, shape in zip(interface.outputs, shapes, strict=True)
             ),
             *after,
         ],
@@ -165,6 +161,15 @@ def wrap(
     inputs, outputs = len(interface.inputs), len(interface.outputs)
     pairs = (StatePair(inputs + n, outputs + n) for n in range(len(variables)))
     return msgspec.structs.replace(model, state=(*pairs, *model.state))
+
+
+def _shapes(graph: Graph, interface: Interface, *, is_replaceable: bool) -> list[Shape]:
+    """The shapes of the outputs; raises ModelError where it is to be replaceable and is not."""
+    if is_replaceable:
+        check_replaceable(graph)
+        if is_settled(graph):
+            return [graph.tensors[port.tensor].shape for port in interface.outputs]
+    return [port.shape for port in interface.outputs]
 
 
 def _has_variables(file: File) -> bool:
