@@ -126,6 +126,9 @@ class Keeper:
             if connection is not None:
                 connection.leave()
                 error = connection.reading.overdue()
+                if not self._connections and self._last_error:
+                    # The attempts before this one say more of why there is no connection.
+                    error = DeviceUnavailable(f"{error}: {self._last_error}")
             wait_s = self._lost(connection, error)
         if wait_s is not None:
             self._start_thread(wait_s)

@@ -405,6 +405,13 @@ class TestWhatCannotBeRead:
         with pytest.raises(DeviceUnavailable, match=rf"within 0.1 s.*{reason}"):
             await first_items(network(url, retry=SOON, open_timeout_s=0.1).video(), 1)
 
+    async def test_the_last_reason_is_told_when_an_attempt_is_cut_off(self) -> None:
+        acts = [live(b"no medium at all " * 100), Line.stall]
+        with Server("tcp", *acts) as server:
+            stream = network(server.url, retry=SOON, open_timeout_s=0.3)
+            with pytest.raises(DeviceUnavailable, match=r"within 0.3 s .*: cannot read tcp"):
+                await first_items(stream.video(), 1)
+
     async def test_attempts_run_out(self) -> None:
         url = f"tcp://127.0.0.1:{servers.PORT_OF_NOBODY}"
         retry = Backoff(first_s=0.01, attempts=3)
