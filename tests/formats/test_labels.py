@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import random
+import tracemalloc
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -37,9 +39,28 @@ def test_properties(properties: Mapping[str, Any]) -> None:
     assert property_labels(properties) == PETS
 
 
+@given(st.lists(st.text(max_size=8), min_size=1, max_size=5))
+def test_names_as_python_writes_them(names: list[str]) -> None:
+    kept = tuple(name.encode("utf-8", "replace").decode() for name in names)
+    numbered = dict(enumerate(kept))
+    assert property_labels({"names": repr(numbered)}) == kept
+    assert property_labels({"names": repr(list(kept))}) == kept
+    assert property_labels({"names": repr(kept)}) == kept
+
+
 @pytest.mark.parametrize(
     "value",
-    ["", "{", "[1, 2", "{'a': 'b'}", "__import__('os')", "[" * 10_000, "{0: 'a', '0': 'b'}", "{}"],
+    [
+        "",
+        "{",
+        "[1, 2",
+        "{'a': 'b'}",
+        "__import__('os')",
+        "[" * 10_000,
+        "{0: 'a', '0': 'b'}",
+        "{}",
+        "['\\d']",
+    ],
 )
 def test_what_is_broken_counts_as_not_stated(value: str) -> None:
     assert property_labels({"names": value, "labels": "cat,dog"}) in (PETS, (value,))
@@ -50,9 +71,20 @@ def test_no_text_raises(value: str) -> None:
     assert isinstance(property_labels({"names": value}), tuple)
 
 
-def archive(files: Mapping[str, str]) -> bytes:
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("start", ["[1,", "(", "['", '["', "['\\'", "[''", "{0:", "[1", "[, "])
+def test_long_texts_take_little(start: str) -> None:
+    text = start + start[-1] * 500 + "1," * 5000 + "]"
+    tracemalloc.start()
+    property_labels({"names": text})
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 40 * len(text), "a parser of Python takes 500 bytes for each character"
+
+
+def archive(files: Mapping[str, str], compression: int = zipfile.ZIP_STORED) -> bytes:
     content = io.BytesIO()
-    with zipfile.ZipFile(content, "w") as packed:
+    with zipfile.ZipFile(content, "w", compression) as packed:
         for name, text in files.items():
             packed.writestr(name, text)
     return content.getvalue()
@@ -73,6 +105,38 @@ def test_archives_behind_tflite_files(tmp_path: Path, files: Mapping[str, str]) 
     for form in (None, "translated", "whole"):
         assert nn.load(path, form=form).labels == PETS
     assert nn.describe(path).labels == PETS
+
+
+@pytest.mark.parametrize(
+    "compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA]
+)
+def test_damaged_archives_have_no_labels(tmp_path: Path, compression: int) -> None:
+    path, dice = tmp_path / "pets.tflite", random.Random(1)
+    whole = archive({"labels.txt": "\n".join(map(str, range(300)))}, compression)
+    for _ in range(100):
+        damaged = bytearray(whole)
+        damaged[dice.randrange(len(damaged))] ^= 1 << dice.randrange(8)
+        path.write_bytes(damaged)
+        assert isinstance(packed_labels(path), dict)
+    path.unlink()
+    with pytest.raises(FileNotFoundError):
+        packed_labels(path)
+
+
+def test_a_file_behind_one_that_is_compressed_otherwise_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "pets.tflite"
+    with zipfile.ZipFile(path, "w") as packed:
+        packed.writestr("notes.txt", "never", zipfile.ZIP_LZMA)
+        packed.writestr("labels.txt", "cat\ndog", zipfile.ZIP_DEFLATED)
+    assert packed_labels(path) == {"labels.txt": PETS}
+
+
+def test_an_archive_is_read_up_to_a_sum_and_has_one_file_of_json(tmp_path: Path) -> None:
+    path, long = tmp_path / "pets.tflite", "\n".join(["x" * 1000] * 600)
+    text = '{"names": ["cat", "dog"]}'
+    files = {"a/metadata.json": text, "b/metadata.json": text, "1.txt": long, "2.txt": long}
+    path.write_bytes(archive({**files, "3.txt": "cat"}, zipfile.ZIP_DEFLATED))
+    assert list(packed_labels(path)) == ["a/metadata.json", "1.txt", "3.txt"]
 
 
 def test_what_is_stated_comes_first() -> None:

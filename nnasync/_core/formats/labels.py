@@ -4,38 +4,70 @@ TFLite files have them in an archive behind the model: a text of a line for each
 of Ultralytics. ONNX files have them in their properties: a JSON or Python mapping of numbers to
 names (`names`, `id2label`), a list, or names between commas or in lines. Everything is bounded, and
 what is broken counts as not stated.
+
+A literal of Python is rewritten as JSON and not parsed as Python: the parser of Python takes half a
+kilobyte for each character, and warns of what it reads.
 """
 
 from __future__ import annotations
 
-import ast
 import json
 import os
+import re
 import zipfile
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from nnasync._core.formats.flatbuffer import BROKEN
+
 _MOST_BYTES = 1 << 20
-"""A list of labels is shorter."""
+"""A list of labels is shorter, and so are all of an archive together."""
 _MOST_FILES = 64
 _MOST_LABELS = 1 << 16
 _KEYS = ("names", "labels", "classes", "class_names", "id2label", "label_names", "class_labels")
 """Properties that hold labels, in any case."""
-_JSON_FILES = ("metadata.json",)
+_JSON_FILE = "metadata.json"
+_COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+"""Those that exporters use; others may ask for any memory."""
+
+_TOKENS = re.compile(
+    r"""
+    '(?P<single>(?:[^'\\]++|\\.)*+)'
+    | "(?P<double>(?:[^"\\]++|\\.)*+)"
+    | (?P<number>-?[0-9]++) (?P<colon>\s*+:)?
+    | (?P<comma>,) (?=\s*+[]})])
+    | (?P<bracket>[()])
+    | (?P<broken>['"])
+    """,
+    re.DOTALL | re.VERBOSE,
+)
+"""What literals of Python write differently from JSON; every part is read twice at most."""
+_ESCAPES = re.compile(
+    r"""
+    \\x(?P<code>[0-9a-fA-F]{2})
+    | \\U(?P<far>[0-9a-fA-F]{8})
+    | \\(?P<single>')
+    | \\.
+    | (?P<double>")
+    """,
+    re.DOTALL | re.VERBOSE,
+)
+"""Escapes as `repr` writes them."""
 
 
 def packed_labels(path: str | os.PathLike[str]) -> dict[str, tuple[str, ...]]:
     """The labels in the files of the archive behind a TFLite file, by the names of these files."""
     found: dict[str, tuple[str, ...]] = {}
-    try:
-        with zipfile.ZipFile(path) as archive:
-            for name, text in _texts(archive):
-                is_json = os.path.basename(name) in _JSON_FILES
-                labels = property_labels(_mapping(text)) if is_json else _lines(text)
-                if labels:
-                    found[name] = labels
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, ValueError):
-        pass  # A hostile archive raises any of them, also for other compression; it has no labels.
+    with open(path, "rb") as file:
+        try:
+            with zipfile.ZipFile(file) as archive:
+                for name, text in _texts(archive):
+                    labels = property_labels(_mapping(text)) if _is_json(name) else _lines(text)
+                    if labels:
+                        found[name] = labels
+        except (*BROKEN, zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError):
+            pass  # The archive is broken, or has a password: what follows in it counts as missing.
     return found
 
 
@@ -44,7 +76,7 @@ def labels_among(
 ) -> tuple[str, ...]:
     """The labels of the first stated file, else of the first that is named so, else none."""
     names = [*stated, *(name for name in files if "label" in name.lower())]
-    names += [name for name in files if os.path.basename(name) in _JSON_FILES]
+    names += filter(_is_json, files)
     return next((files[name] for name in names if name in files), ())
 
 
@@ -55,12 +87,22 @@ def property_labels(properties: Mapping[str, Any]) -> tuple[str, ...]:
     return next(filter(None, map(_labels, values)), ())
 
 
+def _is_json(name: str) -> bool:
+    return os.path.basename(name) == _JSON_FILE
+
+
 def _texts(archive: zipfile.ZipFile) -> Iterator[tuple[str, str]]:
+    """Names and texts of the first files that can have labels; one of JSON at most."""
+    left, has_json = _MOST_BYTES, False
     for entry in archive.infolist()[:_MOST_FILES]:
-        is_text = entry.filename.lower().endswith((".txt", *_JSON_FILES))
-        if is_text and entry.file_size <= _MOST_BYTES:
+        name, is_json = entry.filename, _is_json(entry.filename)
+        is_wanted = not has_json if is_json else name.lower().endswith(".txt")
+        is_small = entry.file_size <= left and entry.compress_size <= _MOST_BYTES
+        if is_wanted and is_small and entry.compress_type in _COMPRESSIONS:
+            left -= entry.file_size
+            has_json = has_json or is_json
             with archive.open(entry) as file:
-                yield entry.filename, file.read(_MOST_BYTES).decode("utf-8", "replace")
+                yield name, file.read(_MOST_BYTES).decode("utf-8", "replace")
 
 
 def _labels(value: Any) -> tuple[str, ...]:
@@ -89,17 +131,52 @@ def _parsed(text: str) -> Any:
     """What JSON or a literal of Python says; None where it is neither."""
     if len(text) > _MOST_BYTES:
         return None
-    for parse in (json.loads, ast.literal_eval):
+    for rewrite in (str, _as_json):
         try:
-            return parse(text)
-        except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+            return json.loads(rewrite(text), object_pairs_hook=_unique)
+        except (ValueError, RecursionError, MemoryError):
             continue
     return None
 
 
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key is stated twice")
+    return found
+
+
+def _as_json(literal: str) -> str:
+    """A literal of Python, as `repr` writes it, in JSON; ValueError where a text has no end."""
+    return _TOKENS.sub(_token_as_json, literal)
+
+
+def _token_as_json(token: re.Match[str]) -> str:
+    kind, text = token.lastgroup, token[0]
+    if kind in ("single", "double"):
+        return f'"{_ESCAPES.sub(_escape_as_json, token[kind])}"'
+    if kind == "broken":
+        raise ValueError("a text does not end")
+    if kind == "colon":
+        return f'"{token["number"]}":'
+    if kind == "comma":
+        return ""
+    return text.translate(_BRACKETS)
+
+
+_BRACKETS = str.maketrans("()", "[]")
+
+
+def _escape_as_json(escape: re.Match[str]) -> str:
+    kind, text = escape.lastgroup, escape[0]
+    if kind in ("code", "far"):
+        return json.dumps(chr(int(escape[kind], 16)))[1:-1]
+    return {"single": "'", "double": '\\"'}.get(kind or "", text)
+
+
 def _mapping(text: str) -> Mapping[str, Any]:
     found = _parsed(text)
-    return found if isinstance(found, dict) and all(isinstance(key, str) for key in found) else {}
+    return found if isinstance(found, dict) else {}
 
 
 def _lines(text: str) -> tuple[str, ...]:
