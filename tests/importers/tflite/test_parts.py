@@ -5,15 +5,18 @@ from __future__ import annotations
 import importlib
 import random
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
 import nnasync as nn
 from nnasync._core.drivers.cpu import ReferenceEngine
-from nnasync._core.importers.tflite import load, translate, wrap
+from nnasync._core.importers.tflite import load, translate, wrap, wrapping
+from nnasync._core.importers.tflite.tflite_file import OperatorInfo, read_file
 from nnasync.engine import StopFlag
 from nnasync.errors import ModelError
 from nnasync.hal import ExecutionPreference, OperationType, dtype_of
@@ -398,6 +401,22 @@ def test_places_come_from_a_pool_alone(tmp_path: Path) -> None:
     path = saved(tmp_path, tflite_file([half, half, floats(1, 4, 4, 3)], [op], [0, 1], [2]))
     with pytest.raises(ModelError, match="has places of no such pool"):
         load(path)
+
+
+@pytest.mark.parametrize("count", [1, 40])
+def test_a_graph_is_read_as_often_for_many_as_for_one(count: int) -> None:
+    reads = 0
+
+    class Operators(tuple[OperatorInfo, ...]):
+        def __iter__(self) -> Iterator[OperatorInfo]:
+            nonlocal reads
+            reads += 1
+            return super().__iter__()
+
+    graph = read_file(memoryview(unpooled())).graphs[0]
+    operators = Operators(graph.operators * count)
+    wrapping._check_mediapipe(msgspec.structs.replace(graph, operators=operators))
+    assert reads == 2
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,10 @@ Option = int | float | bool | str | tuple[int, ...]
 _IDENTIFIER = b"TFL3"
 _SCHEMA_VERSION = 3
 _TABLE_BYTES = 16
+_FREE_NUMBERS = 16
+"""So many sizes or scales of its tensors an operator refers to for a byte of the budget."""
+_NO_VALUE = (0, 0)
+"""Offset and length of a tensor without a constant value, which buffer 0 stands for."""
 _OPERATORS, _OPTIONS, _TYPES = OPERATORS.split(), OPTIONS.split(), TENSOR_TYPES.split()
 
 
@@ -183,8 +187,9 @@ class _Reader:
             (self._text(entry, "Name"), entry.integer("TensorIndex"))
             for entry in signature.tables(field, _KNOWN["TensorMap"])
         )
+        known = frozenset(tensors)
         for name, tensor in found:
-            if tensor not in tensors:
+            if tensor not in known:
                 raise ModelError(
                     f'is broken: {self._where}: "{name}" is tensor {tensor}, which is none of the'
                     f" {field.lower()} of its subgraph"
@@ -199,7 +204,7 @@ class _Reader:
             for tensor in self._tables(graph, "Tensors", "Tensor", "tensor")
         ]
         operators = [
-            self._operator(index, operator, codes, len(tensors))
+            self._operator(index, operator, codes, tensors)
             for index, operator in enumerate(
                 self._tables(graph, "Operators", "Operator", "operator")
             )
@@ -245,10 +250,13 @@ class _Reader:
         return f"CUSTOM {self._text(code, 'CustomCode')}" if name == "CUSTOM" else name
 
     def _extent(self, buffer: Table) -> tuple[int, int]:
-        """Offset and length of a buffer's bytes in the file."""
+        """Offset and length of a buffer's bytes in the file, inside of its table or behind all."""
         offset, length = buffer.integer("Offset"), buffer.integer("Size")
+        inside = buffer.extent("Data")
+        if offset > 1 and inside[1]:
+            raise ModelError(f"is broken: {self._where}: states its bytes and where else they are")
         if offset <= 1:
-            offset, length = buffer.extent("Data")
+            offset, length = inside
             if not length:
                 return (0, 0)
         if offset + length > len(self._data):
@@ -262,7 +270,8 @@ class _Reader:
         shape = self._vector(tensor, "Shape")
         if shape and min(shape) < 0:
             raise ModelError(f"is broken: {self._where}: has shape {list(shape)}")
-        offset, length = buffers[tensor.integer("Buffer")]
+        number = tensor.integer("Buffer")
+        offset, length = buffers[number] if number else _NO_VALUE
         signature = self._vector(tensor, "ShapeSignature")
         return TensorInfo(
             name=self._text(tensor, "Name"),
@@ -288,17 +297,21 @@ class _Reader:
         )
 
     def _operator(
-        self, index: int, operator: Table, codes: Sequence[str], tensors: int
+        self, index: int, operator: Table, codes: Sequence[str], tensors: Sequence[TensorInfo]
     ) -> OperatorInfo:
-        name = codes[operator.integer("OpcodeIndex")]
+        name, count = codes[operator.integer("OpcodeIndex")], len(tensors)
         self._where = f"operator {index} ({name})"
+        inputs = self._tensor_indices(operator, "Inputs", count, optional=True)
+        outputs = self._tensor_indices(operator, "Outputs", count, optional=False)
+        used = [tensors[each] for each in (*inputs, *outputs) if each >= 0]
+        self._charge(sum(len(each.shape) + len(each.scales) for each in used) // _FREE_NUMBERS)
         return OperatorInfo(
             index=index,
             name=name,
-            inputs=self._tensor_indices(operator, "Inputs", tensors, optional=True),
-            outputs=self._tensor_indices(operator, "Outputs", tensors, optional=False),
+            inputs=inputs,
+            outputs=outputs,
             options=self._options(operator, name),
-            intermediates=self._tensor_indices(operator, "Intermediates", tensors, optional=True),
+            intermediates=self._tensor_indices(operator, "Intermediates", count, optional=True),
             custom_options=self._bytes(operator, "CustomOptions"),
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -212,11 +212,12 @@ def _check_operators(file: File, data: memoryview, why_not: str) -> None:
     """
     found: dict[str, list[str]] = {}
     for number, graph in enumerate(file.graphs):
+        _check_mediapipe(graph)
         for operator in graph.operators:
             name = operator.name.removeprefix(_CUSTOM)
             if operator.name.startswith(_CUSTOM) and name in MEDIAPIPE_OPERATORS:
-                _check_mediapipe(graph, operator, MEDIAPIPE_OPERATORS[name])
-            elif operator.name.startswith(_CUSTOM) and name not in CUSTOM_OPERATORS:
+                continue
+            if operator.name.startswith(_CUSTOM) and name not in CUSTOM_OPERATORS:
                 where = f"{operator.index}" + (f" of subgraph {number}" if number else "")
                 found.setdefault(name, []).append(where)
             elif operator.name == _HANDLE and not why_not:
@@ -234,32 +235,38 @@ def _check_operators(file: File, data: memoryview, why_not: str) -> None:
         raise ModelError(f"has operators that neither devices nor LiteRT run: {'; '.join(lines)}")
 
 
-def _check_mediapipe(graph: Graph, operator: OperatorInfo, form: struct.Struct) -> None:
+def _check_mediapipe(graph: Graph) -> None:
     """Raise ModelError for what XNNPACK takes as it is: parameters, places, unused results."""
+    forms = {_CUSTOM + name: form for name, form in MEDIAPIPE_OPERATORS.items()}
+    operators = [each for each in graph.operators if each.name in forms]
+    if not operators:
+        return
     used = {index for each in graph.operators for index in each.inputs}.union(graph.outputs)
-    if not used.issuperset(operator.outputs):
-        raise ModelError(f"operator {operator.index} ({operator.name}): has a result without a use")
-    options = operator.custom_options
-    padding, *steps = form.unpack_from(options) if len(options) >= form.size else (0,)
-    if padding not in (1, 2) or not all(0 < step < _MOST_STEP for step in steps):
-        raise ModelError(f"operator {operator.index} ({operator.name}): has illegal parameters")
+    pools = {
+        (each.outputs[1], each.custom_options[: forms[each.name].size])
+        for each in operators
+        if each.name.endswith(_POOLING) and len(each.outputs) == 2
+    }
+    for operator in operators:
+        form, options = forms[operator.name], operator.custom_options
+        where = f"operator {operator.index} ({operator.name})"
+        if not used.issuperset(operator.outputs):
+            raise ModelError(f"{where}: has a result without a use")
+        padding, *steps = form.unpack_from(options) if len(options) >= form.size else (0,)
+        if padding not in (1, 2) or not all(0 < step < _MOST_STEP for step in steps):
+            raise ModelError(f"{where}: has illegal parameters")
+        if operator.name.endswith(_UNPOOLING) and not _has_places(graph, operator, pools):
+            raise ModelError(f"{where}: has places of no such pool")
 
-    if operator.name.endswith(_UNPOOLING) and not _has_places(graph, operator):
-        raise ModelError(f"operator {operator.index} ({operator.name}): has places of no such pool")
 
-
-def _has_places(graph: Graph, operator: OperatorInfo) -> bool:
+def _has_places(graph: Graph, operator: OperatorInfo, pools: Set[tuple[int, bytes]]) -> bool:
     """Whether the places, to which XNNPACK writes without a look, are those of a pool like it."""
     if len(operator.inputs) != 2 or min(operator.inputs) < 0:
         return False
     values, places = operator.inputs
-    form = MEDIAPIPE_OPERATORS[_UNPOOLING].size
-    return graph.tensors[values].shape == graph.tensors[places].shape and any(
-        each.name.endswith(_POOLING)
-        and each.outputs[1:] == (places,)
-        and each.custom_options[:form] == operator.custom_options[:form]
-        for each in graph.operators
-    )
+    options = operator.custom_options[: MEDIAPIPE_OPERATORS[_UNPOOLING].size]
+    is_alike = graph.tensors[values].shape == graph.tensors[places].shape
+    return is_alike and (places, options) in pools
 
 
 def _check_limits(graph: Graph, operator: OperatorInfo) -> None:
@@ -291,6 +298,11 @@ def _check_repeats(graph: Graph, operator: OperatorInfo, data: memoryview) -> No
     x, repeats = (graph.tensors[index] for index in operator.inputs)
     if not repeats.length or repeats.type not in ("INT32", "INT64"):
         return
+    if math.prod(repeats.shape) != len(x.shape):
+        raise ModelError(
+            f"operator {operator.index} (TILE): {list(repeats.shape)} repeats for "
+            f"{len(x.shape)} dimensions"
+        )
     numbers = np.frombuffer(
         data[repeats.offset : repeats.offset + repeats.length], repeats.type.lower()
     ).tolist()
