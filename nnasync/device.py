@@ -54,6 +54,7 @@ __all__ = [
     "LoweringDevice",
     "PrepareModelConfig",
     "PreparedModel",
+    "QuickPreparedModel",
     "RepeatingPreparedModel",
     "SharingDevice",
 ]
@@ -199,6 +200,20 @@ class InlinePreparedModel(PreparedModel, Protocol):
         more calls this thread must make before it awaits anything.
         """
 
+    def launch_now(self, request: Request, config: ExecutionConfig) -> FencedExecution | None:
+        """Launch what waits for nothing, if it is so cheap that it has run on return, else None."""
+
+    def open_burst(self) -> PromptLine:
+        """Begin a burst that takes requests as they are, without messages; raises if closed."""
+
+
+@runtime_checkable
+class QuickPreparedModel(InlinePreparedModel, Protocol):
+    """A prepared model of this process that runs a request again and again at the least cost.
+
+    One that is none answers plain calls by `run_now`.
+    """
+
     def runs_here_now(self) -> bool:
         """Whether an execution of the usual priority that began now would run on this thread."""
 
@@ -207,12 +222,6 @@ class InlinePreparedModel(PreparedModel, Protocol):
 
         It is for executions of the usual priority that are not measured. Raises as `run_now`.
         """
-
-    def launch_now(self, request: Request, config: ExecutionConfig) -> FencedExecution | None:
-        """Launch what waits for nothing, if it is so cheap that it has run on return, else None."""
-
-    def open_burst(self) -> PromptLine:
-        """Begin a burst that takes requests as they are, without messages; raises if closed."""
 
 
 class InlineRun(Protocol):

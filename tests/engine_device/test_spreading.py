@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable
 from typing import Any
 
+import anyio
 import pytest
 
+from nnasync._core.clock import now_ns
 from nnasync._core.drivers.null import NullEngine
+from nnasync._core.wakeup import Wakeup
 from nnasync._core.workers.admission import Company
-from nnasync.hal import Array
+from nnasync.hal import Array, ExecutionConfig, ExecutionResult
 from nnasync.scheduler import NEVER_NS
 from tests.engine_device.rig import Rig, Row, doubled
 
@@ -79,3 +83,47 @@ async def test_a_long_plain_call_is_quick_as_long_as_it_is_alone(rigs: Rigs) -> 
     assert run.run(None, NEVER_NS)
     await prepared.close()
     assert not run.run(None, NEVER_NS)
+
+
+async def test_a_call_that_a_lagging_loop_would_hear_of_too_late_runs_on_its_thread(
+    rigs: Rigs,
+) -> None:
+    rig = rigs(NullEngine(compute=doubled), cores=2)
+    prepared, row = await rig.prepare(), Row()
+    estimate, here = prepared.estimate, rig.workers.turns.here
+    hour_ns = 3600 * 10**9
+
+    def asked() -> ExecutionResult | None:
+        estimate.samples = 100
+        estimate.ns = estimate.best_ns = estimate.floor_ns = estimate.high_ns = 1_000_000.0
+        return prepared.run_now(row.request, ExecutionConfig(deadline_ns=now_ns() + hour_ns))
+
+    for _ in range(100):
+        here.company.note(has_others=True)
+    assert asked() is None, "a worker is sooner"
+    lag = Wakeup.current().lag
+    for _ in range(3):
+        lag.observe(2 * hour_ns, now_ns())
+    assert asked() is not None
+    assert row.is_right
+    await prepared.close()
+
+
+async def test_a_task_is_let_go_after_its_last_call(rigs: Rigs) -> None:
+    rig = rigs(NullEngine(compute=doubled), cores=2)
+    prepared, row = await rig.prepare(), Row()
+    here = rig.workers.turns.here
+
+    class Caller:
+        async def call(self) -> None:
+            estimate = prepared.estimate
+            estimate.samples = 100
+            estimate.ns = estimate.best_ns = estimate.floor_ns = estimate.high_ns = 1_000_000.0
+            await prepared.execute_synchronously(row.request)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(Caller().call)
+    assert row.is_right
+    held = [getattr(here, name) for name in here.__slots__]
+    assert not any(isinstance(each, asyncio.Task) for each in held)
+    await prepared.close()

@@ -6,11 +6,13 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import anyio
+import msgspec
 import numpy as np
 import pytest
 
 import nnasync as nn
 from nnasync._core.drivers.null import NullEngine
+from nnasync.device import InlinePreparedModel, PreparedModel, QuickPreparedModel
 from nnasync.errors import GeneralFailure, InvalidArgument
 from tests.rigs import (
     INLINE,
@@ -239,3 +241,44 @@ async def test_plain_calls_of_a_burst_are_counted() -> None:
                 await burst(ROW, deadline=3)  # type: ignore[arg-type]  # What is refused.
         with pytest.raises(nn.BadState):
             await burst(ROW)
+
+
+class Older:
+    """A prepared model of this process that knows nothing of quick runs, as drivers may have it."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+        self.asked = 0
+
+    def run_now(self, *question: Any) -> Any:
+        self.asked += 1
+        return self.inner.run_now(*question)
+
+
+def forwarded(name: str) -> Any:
+    return lambda self, *given, **named: getattr(self.inner, name)(*given, **named)
+
+
+for _protocol in (PreparedModel, InlinePreparedModel):
+    for _name in vars(_protocol):
+        if not (_name.startswith("_") or _name in vars(Older)):
+            setattr(Older, _name, forwarded(_name))
+
+
+async def test_a_model_without_quick_runs_still_runs_on_the_thread_of_its_caller() -> None:
+    async with runtime(options=PLAIN) as rt:
+        net = await rt.compile(doubler(), devices=[REFERENCE])
+        x = np.ones(net.inputs[0].shape, net.inputs[0].dtype)
+        await until_inline(rt, net, x)
+        older: Any = Older(net._prepared)
+        assert [isinstance(older, each) for each in (InlinePreparedModel, QuickPreparedModel)] == [
+            True,
+            False,
+        ]
+        assert net._take_over(msgspec.structs.replace(net._compilation, prepared=older))
+        before = rt.statistics().workers.inline_runs
+        assert (await net(x) == 2 * x).all()
+        assert older.asked == 1
+        async with net.burst() as burst:
+            assert (await burst(x) == 2 * x).all()
+        assert rt.statistics().workers.inline_runs == before + 2

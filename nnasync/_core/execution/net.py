@@ -135,7 +135,7 @@ class Net(MeasuredCalls[R]):
             self._slots.serve(None, inline.check_room)
         self._omitting = None
         self._flexible = None if self._ports.are_settled else self._flexible_calls()
-        self._quick = quick_calls(inline, self._slots, self._slots.take_ahead, self._wakeup)
+        self._quick = quick_calls(prepared, self._slots, self._slots.take_ahead, self._wakeup)
 
     def _flexible_calls(self) -> FlexibleCalls:
         memory = own_memory if self._inline is None else private_memory

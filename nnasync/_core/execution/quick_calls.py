@@ -17,21 +17,21 @@ from nnasync._core.clock import Deadline
 from nnasync._core.execution.ports import Port
 from nnasync._core.execution.slots import IdleSlots, Slot
 from nnasync._core.wakeup import Wakeup
-from nnasync.device import InlinePreparedModel, InlineRun
+from nnasync.device import InlineRun, PreparedModel, QuickPreparedModel
 from nnasync.scheduler import NEVER_NS
 
 
 def quick_calls(
-    prepared: InlinePreparedModel | None,
+    prepared: PreparedModel,
     slots: IdleSlots[Any],
     take: Callable[[], Slot],
     wakeup: Wakeup,
 ) -> QuickCalls | None:
-    """The plain calls of a network whose slots these are; None where it can have none.
+    """The plain calls of a network whose slots these are; None where its device has none.
 
     `take` gives one of the slots, which is not given back.
     """
-    if prepared is None or slots.port is None:
+    if slots.port is None or not isinstance(prepared, QuickPreparedModel):
         return None
     return QuickCalls(prepared, slots.port, take, wakeup, reads_in_place=slots.reads_in_place)
 
@@ -55,7 +55,7 @@ class QuickCalls:
 
     def __init__(
         self,
-        prepared: InlinePreparedModel,
+        prepared: QuickPreparedModel,
         port: Port,
         take: Callable[[], Slot],
         wakeup: Wakeup,

@@ -55,6 +55,7 @@ from nnasync.tracing import Tracer
 
 _running_loop = asyncio._get_running_loop
 
+_NO_TASK = id(None)
 CALL_NS = 8_000
 """The cost of a call for the loop besides the run: copies, checks and bookkeeping in Python."""
 
@@ -114,21 +115,20 @@ class Turn:
         needed = [needed_ns for urgency, _, needed_ns in self.waiting if -urgency >= priority]
         return len(needed), sum(needed)
 
-    def arrive(self, task: object, *, others_run: bool) -> None:
-        """Note a call of a task that is worth a hop, and whether it has company.
+    def arrive(self, who: int, *, others_run: bool) -> None:
+        """Note a call that is worth a hop, of a task by its `id`, and whether it has company.
 
         It has while others wait or run on workers, and if another task has run in this turn. A call
         may ask in several places where it runs: a task counts again once something has run here,
         or its call has left for a worker.
         """
-        who = id(task)
         arrived = (who, self.number, self.spent_ns)
         if arrived == self._arrived:
             return
         self._arrived = arrived
         if self.spent_ns <= 0:
             self.first = who
-        is_second = self.first != who and task is not None
+        is_second = self.first != who != _NO_TASK
         self.company.note(has_others=others_run or is_second or len(self.waiting) > 0)
 
     def leave(self) -> None:
@@ -257,7 +257,7 @@ class InlineLane:
             return RUN if has_room else NEXT_TURN
         load = self._load(priority)
         if arrives:
-            here.arrive(current_task(), others_run=load.is_company)
+            here.arrive(id(current_task()), others_run=load.is_company)
         return self._quickest(priority, estimate, here, load, deadline_ns, has_room=has_room)
 
     def is_alone(self, priority: Priority, best_ns: float, here: Turn) -> bool:
@@ -268,10 +268,10 @@ class InlineLane:
         limit_ns = RETURN * loop_limit_ns(priority, self._inline_budget_ns)
         if here.company.is_usual or self._busy() or best_ns >= limit_ns:
             return False
-        task = current_task()
-        if here.spent_ns > 0 and here.first != id(task):
+        who = id(current_task())
+        if here.spent_ns > 0 and here.first != who:
             return False
-        here.arrive(task, others_run=False)
+        here.arrive(who, others_run=False)
         return True
 
     def run(
