@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import inspect
+import os
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import nnasync as nn
+from nnasync._core.compilation import compiling
+from nnasync._core.compilation.spec import CompileSpec
 from nnasync._core.runtime import compile_request
-from nnasync._core.runtime.compile_request import spec_fields, taking_old_keywords
-from nnasync.errors import InvalidArgument
+from nnasync._core.runtime.compile_request import ModelSource, spec_fields, taking_old_keywords
+from nnasync.errors import InvalidArgument, ModelError
+from tests.importers.tflite_files import Op, T, tflite_file
 from tests.rigs import ROW, doubler, runtime
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_leaks")]
@@ -66,3 +72,68 @@ async def test_what_to_wait_for_is_checked() -> None:
     async with runtime() as rt:
         with pytest.raises(InvalidArgument, match="wait must be 'first' or 'best', got 'second'"):
             await rt.compile(doubler(), options=nn.CompileOptions(wait=wrong))
+
+
+def saved(path: Path, *operators: str) -> None:
+    """A `.tflite` file of these operators that takes the place of the one that is there."""
+    ops = [Op(name, (place,), (place + 1,)) for place, name in enumerate(operators)]
+    new = path.with_suffix(".new")
+    new.write_bytes(tflite_file([T("FLOAT32", (1, 8))] * (len(ops) + 1), ops, [0], [len(ops)]))
+    os.replace(new, path)
+
+
+def test_a_file_that_was_replaced_is_not_loaded_in_place_of_what_was_digested(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "net.tflite"
+    saved(path, "TANH")
+    source = ModelSource.of(path)
+    source.digest()
+    loads: list[Any] = [source.source(), source.whole()]
+    saved(path, "ABS")
+    for load in loads:
+        with pytest.raises(ModelError, match=r"net\.tflite: the file was changed since"):
+            load()
+    path.write_bytes(b"half a file")
+    with pytest.raises(ModelError, match="was changed since"):
+        loads[0]()
+    saved(path, "TANH")  # Another file with the same bytes is no change.
+    for load in loads:
+        assert len(load().main.operations) == 1
+
+
+async def test_a_network_whose_file_is_replaced_stays_what_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, x = tmp_path / "net.tflite", np.linspace(-1, 1, 8, dtype=np.float32).reshape(1, 8)
+    (tmp_path / "cache").mkdir(mode=0o700)
+    saved(path, "TANH", "NEG")
+    importing = compiling.import_what_compiles
+
+    async def replace_first(spec: CompileSpec) -> None:
+        saved(path, "ABS", "NEG")
+        await importing(spec)
+
+    options = nn.Options(contest_process=False, background_contest_ms=60_000)
+    devices = ["litert-cpu", "nnasync-reference"]
+    async with nn.open_runtime(devices=devices, options=options) as rt:
+        with monkeypatch.context() as patch:
+            patch.setattr(compiling, "import_what_compiles", replace_first)
+            first = nn.CompileOptions(wait="first")
+            async with rt.compile(path, cache_dir=tmp_path / "cache", options=first) as net:
+                before = await net(x)
+                assert "was changed since" in str(await net.optimized())
+                assert np.array_equal(await net(x), before)
+        np.testing.assert_allclose(before, -np.tanh(x), atol=1e-5)
+        saved(path, "TANH", "NEG")
+        best = nn.CompileOptions(wait="best")
+        async with rt.compile(path, cache_dir=tmp_path / "cache", options=best) as net:
+            np.testing.assert_allclose(await net(x), before, atol=1e-5)
+
+
+def test_floats_outside_have_a_digest_that_no_file_has(tmp_path: Path) -> None:
+    path, longer = tmp_path / "net.tflite", tmp_path / "longer.tflite"
+    saved(path, "TANH")
+    longer.write_bytes(path.read_bytes() + b"with floats outside")
+    assert ModelSource.of(path, "float").digest() != ModelSource.of(longer).digest()
+    assert ModelSource.of(path, "float").digest() != ModelSource.of(path).digest()

@@ -8,7 +8,7 @@ import hashlib
 import os
 import warnings
 from collections.abc import Callable, Coroutine, Generator, Iterator
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, cast
 
 import msgspec
 
@@ -18,7 +18,12 @@ from nnasync._core.clock import Deadline, now_ns
 from nnasync._core.deferred import deferred
 from nnasync._core.execution import Net
 from nnasync._core.execution.ports import R
-from nnasync.errors import InvalidArgument, MissedDeadlinePersistent, MissedDeadlineTransient
+from nnasync.errors import (
+    InvalidArgument,
+    MissedDeadlinePersistent,
+    MissedDeadlineTransient,
+    ModelError,
+)
 from nnasync.hal import Model
 
 if TYPE_CHECKING:
@@ -30,13 +35,35 @@ _PIECE_BYTES = 1 << 19
 _WITH_FLOATS = b"with floats outside"
 
 
-class ModelSource(msgspec.Struct, frozen=True):
-    """A model, or a file with one that is only loaded if it must be, with floats outside or not."""
+class FileState(NamedTuple):
+    """Which file a path names, and when it was changed: equal where its bytes are."""
+
+    device: int
+    inode: int
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+
+    @classmethod
+    def of(cls, status: os.stat_result) -> FileState:
+        """That of an open file, or of the one at a path."""
+        return cls(
+            status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+        )
+
+
+class ModelSource(msgspec.Struct):
+    """A model, or a file with one that is only loaded if it must be, with floats outside or not.
+
+    The file is read again whenever the model is needed: another contest, a device that died. By
+    then it must hold what was digested, for everything is kept under that name.
+    """
 
     model: Model | None
     path: str | None
     name: str
     has_float_ports: bool = False
+    _read: tuple[FileState, bytes] | None = None
 
     @classmethod
     def of(cls, given: object, io: str | None = None) -> ModelSource:
@@ -62,14 +89,9 @@ class ModelSource(msgspec.Struct, frozen=True):
         """SHA-256 of the model, or of the file and what is made of it; raises OSError."""
         if self.model is not None:
             return models.fingerprint(self.model)
-        # In few large pieces: after each one the thread has to ask for the interpreter lock.
-        digest, buffer = hashlib.sha256(), memoryview(bytearray(_PIECE_BYTES))
-        with open(self._path, "rb", buffering=0) as file:
-            while count := file.readinto(buffer):
-                digest.update(buffer[:count])
-        if self.has_float_ports:
-            digest.update(_WITH_FLOATS)
-        return digest.digest()
+        self._read = _digested(self._path)
+        digest = self._read[1]
+        return hashlib.sha256(_WITH_FLOATS + digest).digest() if self.has_float_ports else digest
 
     def source(self) -> Model | Callable[[], Model]:
         """The model, or what loads it."""
@@ -79,15 +101,47 @@ class ModelSource(msgspec.Struct, frozen=True):
         """What loads the file as one operation of its own engine, if it has one."""
         if self.path is None or self.has_float_ports or not importers.has_whole_form(self.path):
             return None
-        return functools.partial(importers.load_whole, self.path)
+        return functools.partial(self._unchanged, importers.load_whole)
 
     def _load(self) -> Model:
-        model = importers.load(self._path)
+        model = self._unchanged(importers.load)
         return float_ports.with_float_ports(model) if self.has_float_ports else model
+
+    def _unchanged(self, load: Callable[[str], Model]) -> Model:
+        """The model of the file; raises ModelError where it is not what was digested any more."""
+        try:
+            model = load(self._path)
+        except ModelError:
+            self._check_unchanged()
+            raise
+        self._check_unchanged()
+        return model
+
+    def _check_unchanged(self) -> None:
+        if self._read is None:
+            return
+        state, digest = self._read
+        if FileState.of(os.stat(self._path)) == state:
+            return
+        state, found = _digested(self._path)
+        if found != digest:
+            raise ModelError(f"{self._path}: the file was changed since it was compiled")
+        self._read = state, digest
 
     @property
     def _path(self) -> str:
         return self.path or ""
+
+
+def _digested(path: str) -> tuple[FileState, bytes]:
+    """A file's state, taken before it is read, and its SHA-256."""
+    # In few large pieces: after each one the thread has to ask for the interpreter lock.
+    digest, buffer = hashlib.sha256(), memoryview(bytearray(_PIECE_BYTES))
+    with open(path, "rb", buffering=0) as file:
+        state = FileState.of(os.fstat(file.fileno()))
+        while count := file.readinto(buffer):
+            digest.update(buffer[:count])
+    return state, digest.digest()
 
 
 @contextlib.contextmanager
