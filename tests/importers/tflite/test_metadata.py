@@ -153,6 +153,13 @@ def test_what_is_no_metadata_says_nothing(data: bytes) -> None:
     assert read_metadata(memoryview(data)) == Metadata()
 
 
+@pytest.mark.parametrize(("length", "says"), [(1 << 10, True), (1 + (1 << 10), False)])
+def test_the_names_of_files_are_bounded(length: int, says: bool) -> None:
+    port = {6: [{0: "x" * length, 2: 2}]}
+    found = read_metadata(memoryview(written({3: [{3: [port]}]})))
+    assert bool(found.outputs) is says
+
+
 def test_changed_bytes_say_something_else_or_nothing() -> None:
     data, choose = written(WHOLE), random.Random(3)
     for _ in range(3000):

@@ -68,10 +68,13 @@ def _first_buffer(table: Callable[..., int]) -> Callable[..., int]:
 
 
 def test_names_of_signatures_are_looked_up_once_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    compared = 0
+    compared = hashed = 0
 
     class Counted(int):
-        __hash__ = int.__hash__
+        def __hash__(self) -> int:
+            nonlocal hashed
+            hashed += 1
+            return int.__hash__(self)
 
         def __eq__(self, other: object) -> bool:
             nonlocal compared
@@ -81,16 +84,17 @@ def test_names_of_signatures_are_looked_up_once_each(monkeypatch: pytest.MonkeyP
     count = 60
     names = {f"input {index}": index for index in range(count)}
     graph = G([floats(2)] * (count + 1), [Op("NEG", (0,), (count,))], list(range(count)), [count])
-    content = graphs_file([graph], [Signature("serve", 0, names, {"y": count})])
+    content = graphs_file([graph], [Signature("serve", 0, names, {"y": count})] * 5)
     read = tflite_file_module._Reader._tensor_indices
     monkeypatch.setattr(
         tflite_file_module._Reader,
         "_tensor_indices",
         lambda *args, **words: tuple(map(Counted, read(*args, **words))),
     )
-    (signature,) = read_file(memoryview(content)).signatures
-    assert len(signature.inputs) == count
-    assert compared <= 2 * count
+    signatures = read_file(memoryview(content)).signatures
+    assert [len(signature.inputs) for signature in signatures] == [count] * 5
+    assert compared <= 5 * (count + 1)
+    assert hashed == count + 1, "the sets are made once, and not for each signature"
 
 
 def test_a_list_that_many_operators_refer_to_is_refused() -> None:

@@ -19,6 +19,8 @@ ENTRY = "TFLITE_METADATA"
 
 _IDENTIFIER = b"M001"
 _MOST_TENSORS, _MOST_UNITS, _MOST_CHANNELS, _MOST_TEXT_BYTES = 256, 16, 4096, 1 << 16
+_MOST_NAME_BYTES = 1 << 10
+"""Names are shorter than other texts: there are up to 4096 of files, and all may be the same."""
 _NORMALIZATION = 1
 _LABELS = (2, 3)
 """Files of labels: for the places along an axis, and for values."""
@@ -77,7 +79,7 @@ def _normalization(units: Iterable[Table]) -> tuple[tuple[float, ...], tuple[flo
 
 def _text(table: Table, name: str) -> str:
     _, count = table.extent(name)
-    if count > _MOST_TEXT_BYTES:
+    if count > (_MOST_NAME_BYTES if name == "Name" else _MOST_TEXT_BYTES):
         raise ValueError(f"has a text of {count} bytes")
     return text(table.bytes(name))
 

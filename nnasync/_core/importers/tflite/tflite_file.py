@@ -7,7 +7,7 @@ hostile one may refer to the same bytes often.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
 
 from nnasync._core.formats.flatbuffer import BROKEN, Table, empty, fields, root, text
@@ -159,8 +159,9 @@ class _Reader:
         ]
         if not graphs:
             raise ModelError("has no subgraph")
+        ports = [(frozenset(graph.inputs), frozenset(graph.outputs)) for graph in graphs]
         signatures = [
-            self._signature(signature, graphs)
+            self._signature(signature, ports)
             for signature in self._tables(model, "SignatureDefs", "SignatureDef", "signature")
         ]
         metadata = {
@@ -169,27 +170,29 @@ class _Reader:
         }
         return File(tuple(graphs), tuple(signatures), metadata)
 
-    def _signature(self, signature: Table, graphs: Sequence[Graph]) -> SignatureInfo:
+    def _signature(
+        self, signature: Table, ports: Sequence[tuple[Set[int], Set[int]]]
+    ) -> SignatureInfo:
+        """A signature; `ports` are the inputs and outputs of each subgraph."""
         number = signature.integer("SubgraphIndex")
-        graph = graphs[number]
+        inputs, outputs = ports[number]
         return SignatureInfo(
             name=self._text(signature, "SignatureKey"),
             graph=number,
-            inputs=self._names(signature, "Inputs", graph.inputs),
-            outputs=self._names(signature, "Outputs", graph.outputs),
+            inputs=self._names(signature, "Inputs", inputs),
+            outputs=self._names(signature, "Outputs", outputs),
         )
 
     def _names(
-        self, signature: Table, field: str, tensors: Sequence[int]
+        self, signature: Table, field: str, tensors: Set[int]
     ) -> tuple[tuple[str, int], ...]:
         self._charge(_TABLE_BYTES * signature.extent(field)[1])
         found = tuple(
             (self._text(entry, "Name"), entry.integer("TensorIndex"))
             for entry in signature.tables(field, _KNOWN["TensorMap"])
         )
-        known = frozenset(tensors)
         for name, tensor in found:
-            if tensor not in known:
+            if tensor not in tensors:
                 raise ModelError(
                     f'is broken: {self._where}: "{name}" is tensor {tensor}, which is none of the'
                     f" {field.lower()} of its subgraph"
