@@ -7,7 +7,7 @@ import gc
 import threading
 import warnings
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,6 +20,7 @@ from nnasync._core.compilation import compiling
 from nnasync._core.drivers.null import NullEngine
 from nnasync._core.engine_device import EngineDevice
 from nnasync._core.engine_device.fast_state import FAST_STATE_LOOKS
+from nnasync._core.wakeup import Wakeup
 from nnasync.errors import Cancelled, DeviceUnavailable
 from nnasync.fences import Fence
 from tests.conftest import open_descriptors, our_threads
@@ -280,6 +281,28 @@ async def test_a_dropped_burst_cools_the_device_down(options: nn.Options) -> Non
             await until(lambda: rt.statistics().workers.hot == 0)
         await until(lambda: rt.statistics().memory.pools == pools)
         assert (await net(ROW)).tolist() == DOUBLED
+
+
+async def test_what_is_dropped_is_told_before_it_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Another thread may drop it, and whoever sees it closed may look for the warning at once.
+    order: list[str] = []
+    post = Wakeup.post
+
+    def noted(wakeup: Wakeup, call: Callable[[], object]) -> bool:
+        order.append("closed")
+        return post(wakeup, call)
+
+    async with runtime(NullEngine(compute=double)) as rt:
+        net = await rt.compile(doubler())
+        burst = net.burst()
+        await burst.__aenter__()
+        monkeypatch.setattr(Wakeup, "post", noted)
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            warnings.showwarning = lambda *_: order.append("told")
+            del burst
+            del net
+        assert order == ["told", "closed"] * 2
 
 
 async def test_a_burst_keeps_its_network() -> None:

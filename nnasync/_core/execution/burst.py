@@ -306,16 +306,19 @@ class Burst(OrderedCalls, MeasuredCalls[R]):
         if not getattr(self, "_open", False):
             return
         self._open = False
-        if self._line is not None:
-            error = DeviceUnavailable("the burst was dropped while this call was in flight")
-            self._wakeup.post(functools.partial(self._line.close, error))
-        warnings.warn(
-            f"a burst of network {self._model.name!r} was dropped without being closed: use it "
-            "with `async with`, or call close()",
-            ResourceWarning,
-            stacklevel=2,
-            source=self,
-        )
+        try:
+            warnings.warn(
+                f"a burst of network {self._model.name!r} was dropped without being closed: use it "
+                "with `async with`, or call close()",
+                ResourceWarning,
+                stacklevel=2,
+                source=self,
+            )
+        finally:
+            # Behind the warning: who sees that the burst is closed may look for that.
+            if self._line is not None:
+                error = DeviceUnavailable("the burst was dropped while this call was in flight")
+                self._wakeup.post(functools.partial(self._line.close, error))
 
     def _check(self, deadline: Deadline | None) -> None:
         if not self._open:

@@ -529,14 +529,17 @@ class Net(MeasuredCalls[R]):
         if getattr(self, "_closed", True):
             return
         self._closed = True
-        self._wakeup.post(functools.partial(self._on_drop, self._prepared))
-        warnings.warn(
-            f"network {self.model.name!r} was dropped without being closed: call close(), or keep "
-            "it for as long as its runtime is open",
-            ResourceWarning,
-            stacklevel=2,
-            source=self,
-        )
+        try:
+            warnings.warn(
+                f"network {self.model.name!r} was dropped without being closed: call close(), or "
+                "keep it for as long as its runtime is open",
+                ResourceWarning,
+                stacklevel=2,
+                source=self,
+            )
+        finally:
+            # Behind the warning: who sees that the network is closed may look for that.
+            self._wakeup.post(functools.partial(self._on_drop, self._prepared))
 
     def _check(self, deadline: Deadline | None) -> None:
         if self._closed:
