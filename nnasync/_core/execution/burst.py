@@ -176,12 +176,11 @@ class Burst(OrderedCalls, MeasuredCalls[R]):
                 if value is not None:
                     self._succeeded += 1
                     tally.completed += 1
-                    # What the application says that a call gives is known to nobody here.
-                    return value  # type: ignore[no-any-return]
+                    return value  # type: ignore[no-any-return]  # R is the application's word.
                 self._submitted -= 1  # It goes the longer way, and is counted there.
             value = await self._call_in_full(arrays, out, deadline, priority)
             tally.completed += 1
-            return value  # type: ignore[no-any-return]  # As above.
+            return value  # type: ignore[no-any-return]  # R is the application's word.
         except BaseException as error:
             tally.ended(error, deadline)
             raise

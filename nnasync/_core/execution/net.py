@@ -244,11 +244,10 @@ class Net(MeasuredCalls[R]):
                 value = quick.call(arrays, deadline)
                 if value is not None:
                     tally.completed += 1
-                    # What the application says that a call gives is known to nobody here.
-                    return value  # type: ignore[no-any-return]
+                    return value  # type: ignore[no-any-return]  # R is the application's word.
             value = await self._call_in_full(arrays, out, deadline, priority)
             tally.completed += 1
-            return value  # type: ignore[no-any-return]
+            return value  # type: ignore[no-any-return]  # R is the application's word.
         except BaseException as error:
             tally.ended(error, deadline)
             raise

@@ -108,6 +108,7 @@ class QuickCalls:
             self._run = None  # As any slot whose execution failed, this one is not used again.
             raise
         output = self._output
+        # Where there is a run there is the slot that it was bound to.
         return self._slot.read(None) if output is None else output.copy()  # type: ignore[union-attr]
 
     def _ready(self) -> InlineRun | None:

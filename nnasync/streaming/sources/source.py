@@ -30,7 +30,7 @@ class _Source:
         return self
 
     async def __anext__(self) -> Item:
-        """The next item, when its time has come."""
+        """The next item, when its time has come; live and recorded sources differ in when."""
         raise NotImplementedError
 
     async def ready(self) -> None:
