@@ -520,3 +520,20 @@ class Naive(RuleBasedStateMachine):
 
 TestAgainstASortedList = Naive.TestCase
 TestAgainstASortedList.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+
+
+def test_what_was_not_done_for_long_is_taken_to_be_quicker() -> None:
+    estimate = Estimate()
+    estimate.observe(MS)
+    estimate.learn_manner(MS)
+    assert estimate.alone_ns == MS
+    assert estimate.beside_ns == 0
+    estimate.is_beside = True
+    for _ in range(2000):
+        estimate.learn_manner(2 * MS)
+    assert estimate.beside_ns == pytest.approx(2 * MS)
+    assert 0.3 * MS < estimate.alone_ns < 0.5 * MS
+    estimate.is_beside = False
+    for _ in range(3):
+        estimate.learn_manner(50 * MS)
+    assert estimate.alone_ns < 2 * MS  # A few slow runs at most double it each.

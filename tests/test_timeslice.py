@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from nnasync._core import timeslice
-from nnasync._core.timeslice import Promptness, set_time_slice
+from nnasync._core.timeslice import Promptness, has_time_slices, set_time_slice
 
 
 def in_thread(slices_ns: list[int]) -> list[int | None]:
@@ -27,6 +27,30 @@ def test_returns_the_slice_before() -> None:
     if first is None:
         pytest.skip("this system has no time slices that a thread may choose")
     assert second in (2_000_000, first)  # kernels before 6.12 take the call and keep their slice
+
+
+@pytest.mark.parametrize(
+    ("returned", "has"), [((3, 1_100_000), True), ((0, 0), False), ((None,), None)]
+)
+def test_whether_slices_count_is_tried(
+    returned: tuple[int | None, ...], has: bool | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = iter(returned)
+    wanted: list[int] = []
+
+    def set_one(slice_ns: int) -> int | None:
+        wanted.append(slice_ns)
+        return next(answers)
+
+    monkeypatch.setattr(timeslice, "set_time_slice", set_one)
+    assert has_time_slices() is has
+    assert wanted[1:] == ([] if has is None else [returned[0]])
+
+
+def test_the_slice_is_as_before_when_it_was_tried() -> None:
+    before = set_time_slice(0)
+    has_time_slices()
+    assert set_time_slice(0) == before
 
 
 def test_a_slice_out_of_range_is_bounded_by_the_kernel() -> None:

@@ -172,17 +172,19 @@ class Watchdog:
 
     def _run(self) -> None:
         while not self._closed:
-            callback, wait_ns = self._next()
+            callback, until_ns = self._next()
             if callback is not None:
                 _call(callback)
                 del callback
-            elif wait_ns < 0:
+            elif until_ns >= _PARKED:
                 self._wake.acquire()
             else:
-                self._wake.acquire(timeout=min(wait_ns * 1e-9, threading.TIMEOUT_MAX))
+                # Reckoned last: what the thread loses between this and its sleep, it oversleeps.
+                wait_s = max(0, until_ns - time.monotonic_ns()) * 1e-9
+                self._wake.acquire(timeout=min(wait_s, threading.TIMEOUT_MAX))
 
     def _next(self) -> tuple[Callable[[], object] | None, int]:
-        """The callback that is due now, or None and how long to sleep (-1: until roused)."""
+        """The callback that is due now, or None and the time until which to sleep, if any."""
         with self._lock:
             heap = self._heap
             self._wakes_at = _RUNNING
@@ -193,15 +195,14 @@ class Watchdog:
                     heapq.heappop(heap)
                     self._dead -= 1
                     continue
-                wait_ns = at_ns - time.monotonic_ns()
-                if wait_ns > 0:
+                if at_ns > time.monotonic_ns():
                     self._wakes_at = at_ns
-                    return None, wait_ns
+                    return None, at_ns
                 heapq.heappop(heap)
                 alarm._callback = None
                 return callback, 0
             self._wakes_at = _PARKED
-            return None, -1
+            return None, _PARKED
 
 
 def _call(callback: Callable[[], object]) -> None:

@@ -21,6 +21,7 @@ _CALLS = {"x86_64": (314, 315), "aarch64": (274, 275)}
 _LAYOUT = struct.Struct("=IIQiIQQQ")
 _RUNTIME_FIELD = 5
 _LONGEST_NS = 100_000_000
+_TRIED_NS = 1_100_000
 
 
 def set_time_slice(slice_ns: int) -> int | None:
@@ -43,6 +44,17 @@ def set_time_slice(slice_ns: int) -> int | None:
     if syscall(set_call, 0, _LAYOUT.pack(*fields), 0) != 0:
         return None
     return old_ns
+
+
+def has_time_slices() -> bool | None:
+    """Whether a slice that a thread asks for counts, tried on the calling one; None if unknown.
+
+    Older kernels take the wish, and forget it.
+    """
+    old_ns = set_time_slice(_TRIED_NS)
+    if old_ns is None:
+        return None
+    return set_time_slice(old_ns) == _TRIED_NS
 
 
 @functools.cache

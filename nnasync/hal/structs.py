@@ -8,21 +8,30 @@ from typing import Any, Protocol, dataclass_transform
 import msgspec
 import numpy as np
 
+from nnasync._core.notebook import html_table
 from nnasync.hal.enums import OperandLifeTime, OperandType, Priority
 
 Array = np.ndarray[tuple[Any, ...], np.dtype[Any]]
+"""A numpy array of any shape and type."""
 Shape = tuple[int, ...]
+"""Dimensions, outermost first; 0 where one is not known."""
 
 NEVER_NS = 2**63 - 1
 """A deadline that never comes."""
 NOT_AVAILABLE = 2**64 - 1
 """Value of a duration that was not measured."""
 BYTE_SIZE_OF_CACHE_TOKEN = 32
+"""How long the token of a compilation in a cache is."""
 MAX_NUMBER_OF_CACHE_FILES = 32
+"""As many model files, and as many data files, a device may keep of a compilation."""
 MAX_TENSOR_BYTES = 2**32 - 1
+"""What an operand may have at most: lengths of the HAL have 32 bits."""
 DEFAULT_LOOP_TIMEOUT_NS = 2_000_000_000
+"""How long a WHILE loop may run where an execution does not say."""
 MAXIMUM_LOOP_TIMEOUT_NS = 15_000_000_000
+"""The longest time for a WHILE loop that an execution may ask for."""
 EXTENSION_PREFIX_SHIFT = 16
+"""A type of an extension has the extension's number above this bit, its own below."""
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(msgspec.field,))
@@ -175,6 +184,34 @@ class Model(Struct, weakref=True):
     state: tuple[StatePair, ...] = ()
     name: str = ""
     labels: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        """Say what it takes and gives; `nnasync.dump` tells all of it."""
+        return f"<Model {self.name!r}: {len(self.main.operations)} operations, {self._way()}>"
+
+    def _repr_html_(self) -> str:
+        """Return a table of what it takes and gives, for notebooks."""
+        main, rows = self.main, []
+        for way, indexes in (("input", main.input_indexes), ("output", main.output_indexes)):
+            rows += [(way, *_named(main.operands[index])) for index in indexes]
+        return html_table(("", "name", "type"), rows, repr(self))
+
+    def _way(self) -> str:
+        operands = self.main.operands
+        sides = (self.main.input_indexes, self.main.output_indexes)
+        return " -> ".join(
+            ", ".join(" ".join(_named(operands[index])).strip() for index in indexes)
+            for indexes in sides
+        )
+
+
+def _named(operand: Operand) -> tuple[str, str]:
+    """Name and type of an operand, such as ("image", "tensor_float32 [1, 28, 28, 1]")."""
+    try:
+        kind = OperandType(operand.type).name.lower()
+    except ValueError:
+        kind = f"type {operand.type:#x}"
+    return operand.name, f"{kind} {list(operand.dimensions)}"
 
 
 class RequestArgument(Struct, gc=False):

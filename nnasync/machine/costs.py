@@ -28,6 +28,9 @@ _TURNS, _HOPS, _SLEEPS, _SWITCHES, _CHILLS = 200, 60, 10, 60, 6
 _SLEEP_S = 0.002
 _WARM_WORDS, _COLD_WORDS = 1 << 16, 1 << 21
 _LOW, _HIGH = 0.25, 0.9
+_FIGURES, _TURNS_OF_ONE, _PASSES = 6, 5, 9
+USUAL_NOISE = 0.03
+"""What two figures of the same work differ by until that is measured."""
 _PATIENCE_S = 5.0
 
 
@@ -51,7 +54,8 @@ class Costs(Struct, frozen=True):
     turn: an empty turn of an event loop. hop: from a loop to a thread and back, while both are
     awake. cold_hop: the same after both slept for some milliseconds. switch: from one thread to
     another one on the same core. chill: how much longer a pass over 256 KB takes after other
-    data went through the caches.
+    data went through the caches. noise: by which part two figures of the same work differ that were
+    taken in turns, as a contest takes them: each the lower quartile of five.
     """
 
     turn: Spread
@@ -59,6 +63,7 @@ class Costs(Struct, frozen=True):
     cold_hop: Spread
     switch: Spread
     chill: float
+    noise: float = USUAL_NOISE
 
 
 def measured() -> Costs:
@@ -67,7 +72,7 @@ def measured() -> Costs:
     Raises OSError or RuntimeError where no loop or no thread can be had.
     """
     turn, hop, cold_hop = _in_a_loop()
-    return Costs(turn, hop, cold_hop, _switches(), _chill())
+    return Costs(turn, hop, cold_hop, _switches(), _chill(), _noise())
 
 
 def _in_a_loop() -> tuple[Spread, Spread, Spread]:
@@ -170,6 +175,20 @@ def _chill() -> float:
         ratios.append(first / max(1, second))
         time.sleep(0)
     return max(1.0, sorted(ratios)[len(ratios) // 2])
+
+
+def _noise() -> float:
+    """By which part figures of the same work differ from the middle one, most of them."""
+    data = np.ones(_WARM_WORDS, np.float32)
+    turns = [
+        sorted(_pass_ns(data) for _ in range(_PASSES))[_PASSES // 2]
+        for _ in range(_FIGURES * _TURNS_OF_ONE)
+    ]
+    figures = sorted(
+        sorted(turns[first::_FIGURES])[_TURNS_OF_ONE // 4] for first in range(_FIGURES)
+    )
+    middle = figures[_FIGURES // 2]
+    return min(1.0, (figures[-2] - figures[0]) / max(1, middle))
 
 
 def _pass_ns(data: np.ndarray[tuple[int], np.dtype[np.float32]]) -> int:

@@ -11,8 +11,10 @@ import math
 import os
 import platform
 import sys
+import time
 from collections.abc import Iterator
 
+from nnasync._core.timeslice import has_time_slices
 from nnasync.hal import Struct
 
 _ROOT = "/"
@@ -32,7 +34,12 @@ class MachineFacts(Struct, frozen=True):
     without a limit. throttled: how often the container was stopped for that. memory_limit_bytes:
     of the container, None without a limit. governor: how the frequency is chosen. clock: what the
     kernel takes the time from. stolen: share of the busy time since the start that the hypervisor
-    gave to others. load: runnable threads on average over a minute.
+    gave to others. load: runnable threads on average over a minute. descriptors: how many files
+    this process may have open, 0 where there is no limit. lockable_bytes: memory that it may lock,
+    None without a limit. shared_memory_bytes: what POSIX shared memory may hold, None where it is
+    not told. time_slices: whether a thread may ask for a time slice of its own, None where that
+    could not be tried. architecture: by the kernel's name. clock_resolution_ns: of the monotonic
+    clock.
     """
 
     system: str
@@ -51,6 +58,11 @@ class MachineFacts(Struct, frozen=True):
     stolen: float = 0.0
     load: float = 0.0
     descriptors: int = 0
+    lockable_bytes: int | None = None
+    shared_memory_bytes: int | None = None
+    time_slices: bool | None = None
+    architecture: str = ""
+    clock_resolution_ns: int = 1
 
 
 def read_facts(root: str = _ROOT) -> MachineFacts:
@@ -70,12 +82,17 @@ def read_facts(root: str = _ROOT) -> MachineFacts:
         quota_cores=_quota(groups),
         throttled=sum(map(_throttled, groups)),
         memory_limit_bytes=min(limits, default=None),
-        governor=_text(root, _PROCESSORS, "cpu0", "cpufreq", "scaling_governor"),
-        clock=_text(root, _CLOCK),
+        governor=text_of(root, _PROCESSORS, "cpu0", "cpufreq", "scaling_governor"),
+        clock=text_of(root, _CLOCK),
         is_virtual="hypervisor" in flags,
-        stolen=_stolen(_text(root, "proc", "stat")),
-        load=_number(_text(root, "proc", "loadavg").split(" ")[0]) or 0.0,
-        descriptors=_descriptors(),
+        stolen=_stolen(text_of(root, "proc", "stat")),
+        load=_number(text_of(root, "proc", "loadavg").split(" ")[0]) or 0.0,
+        descriptors=_limit("RLIMIT_NOFILE") or 0,
+        lockable_bytes=_limit("RLIMIT_MEMLOCK"),
+        shared_memory_bytes=_capacity(os.path.join(root, "dev", "shm")),
+        time_slices=has_time_slices(),
+        architecture=platform.machine(),
+        clock_resolution_ns=max(1, round(time.get_clock_info("monotonic").resolution * 1e9)),
     )
 
 
@@ -103,7 +120,7 @@ def processor_flags() -> frozenset[str]:
 
 def _processor(root: str) -> tuple[str, frozenset[str]]:
     name, flags = "", frozenset[str]()
-    for line in _text(root, "proc", "cpuinfo").splitlines():
+    for line in text_of(root, "proc", "cpuinfo").splitlines():
         key, _, value = line.partition(":")
         if key.strip() == "model name":
             name = value.strip()
@@ -116,7 +133,7 @@ def _physical(root: str, cores: frozenset[int]) -> int:
     """How many different cores these processors are, by who shares one with whom."""
     siblings = set()
     for core in cores:
-        told = _text(root, _PROCESSORS, f"cpu{core}", "topology", "thread_siblings_list")
+        told = text_of(root, _PROCESSORS, f"cpu{core}", "topology", "thread_siblings_list")
         if not told:
             return 0
         siblings.add(told)
@@ -128,7 +145,7 @@ def _physical(root: str, cores: frozenset[int]) -> int:
 
 def _groups(root: str) -> Iterator[str]:
     """The folders of the groups that this process is in, as far as they can be seen."""
-    for line in _text(root, "proc", "self", "cgroup").splitlines():
+    for line in text_of(root, "proc", "self", "cgroup").splitlines():
         number, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         for hierarchy in [""] if number == "0" else controllers.split(","):
@@ -152,10 +169,10 @@ def _quota(groups: list[str]) -> float | None:
     """The least quota of processor time of these groups, in cores."""
     quotas = []
     for group in groups:
-        wanted, _, period = _text(group, "cpu.max").partition(" ")
+        wanted, _, period = text_of(group, "cpu.max").partition(" ")
         if not wanted:
-            wanted = _text(group, "cpu.cfs_quota_us")
-            period = _text(group, "cpu.cfs_period_us")
+            wanted = text_of(group, "cpu.cfs_quota_us")
+            period = text_of(group, "cpu.cfs_period_us")
         quota, within = _number(wanted), _number(period)
         if quota is not None and within and quota > 0:
             quotas.append(quota / within)
@@ -163,14 +180,14 @@ def _quota(groups: list[str]) -> float | None:
 
 
 def _throttled(group: str) -> int:
-    for line in _text(group, "cpu.stat").splitlines():
+    for line in text_of(group, "cpu.stat").splitlines():
         if line.startswith("nr_throttled "):
             return int(_number(line.split()[1]) or 0)
     return 0
 
 
 def _memory_limit(group: str) -> int | None:
-    told = _text(group, "memory.max") or _text(group, "memory.limit_in_bytes")
+    told = text_of(group, "memory.max") or text_of(group, "memory.limit_in_bytes")
     limit = _number(told)
     return None if limit is None or limit >= _NO_LIMIT else int(limit)
 
@@ -188,14 +205,24 @@ def _stolen(statistics: str) -> float:
     return steal / wanted if wanted else 0.0
 
 
-def _descriptors() -> int:
-    """How many files this process may have open; 0 where the system does not tell."""
+def _limit(name: str) -> int | None:
+    """A limit of this process by the name of its resource; None where there is none."""
     if sys.platform == "win32":
-        return 0
+        return None
     import resource
 
-    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return 0 if soft == resource.RLIM_INFINITY else soft
+    kind = getattr(resource, name, None)
+    soft = resource.RLIM_INFINITY if kind is None else resource.getrlimit(kind)[0]
+    return None if soft == resource.RLIM_INFINITY else int(soft)
+
+
+def _capacity(folder: str) -> int | None:
+    """What the file system of a folder may hold; None where there is no such folder."""
+    try:
+        found = os.statvfs(folder)
+    except (OSError, AttributeError):
+        return None
+    return found.f_blocks * found.f_frsize
 
 
 def _version(text: str) -> tuple[int, ...]:
@@ -207,7 +234,8 @@ def _version(text: str) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-def _text(*parts: str) -> str:
+def text_of(*parts: str) -> str:
+    """The content of a file without the space around it; empty where it cannot be read."""
     try:
         with open(os.path.join(*parts), encoding="utf-8", errors="replace") as file:
             return file.read().strip()

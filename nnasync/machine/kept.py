@@ -16,7 +16,7 @@ from nnasync.hal import Struct
 from nnasync.machine.costs import Costs, Spread, measured
 from nnasync.machine.facts import cores_allowed
 
-_NAME = "machine-1.msgpack"
+_NAME = "machine-2.msgpack"
 _MOST_BYTES = 4096
 _LONGEST_NS = 1_000_000_000
 _MOST_CHILL = 1000.0
@@ -62,7 +62,7 @@ def digest() -> str:
 
 
 def _is_plausible(costs: Costs) -> bool:
-    return 1.0 <= costs.chill <= _MOST_CHILL and all(
+    return 0.0 <= costs.noise <= 1.0 <= costs.chill <= _MOST_CHILL and all(
         0 <= spread.low_ns <= spread.high_ns <= _LONGEST_NS
         for spread in (costs.turn, costs.hop, costs.cold_hop, costs.switch)
         if isinstance(spread, Spread)

@@ -14,15 +14,22 @@ _DESCRIPTORS = 1024
 _SMALL_BYTES = 512 << 20
 _FAST_CLOCKS = ("", "tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter")
 _SLOW_HOP_NS = 200_000
+_SHARED_BYTES = 64 << 20
+_COARSE_NS = 1_000_000
+_X86 = ("x86_64", "AMD64")
 _X86_DOTS = ("avx512_vnni", "avx_vnni", "amx_int8")
 
 
 class Obstacle(Struct, frozen=True):
-    """Something in the way: what it is, what follows from it, and what can be done about it."""
+    """Something in the way: what it is, what follows from it, and what can be done about it.
+
+    What does not hinder is worth knowing, and as it should be on many machines.
+    """
 
     what: str
     effect: str
     mend: str
+    hinders: bool = True
 
 
 def find_obstacles(facts: MachineFacts, costs: Costs) -> tuple[Obstacle, ...]:
@@ -75,6 +82,7 @@ def _shared_cores(facts: MachineFacts, _: Costs) -> Iterator[Obstacle]:
             f"{facts.cores} logical processors are threads of {facts.physical_cores} cores",
             "two executions side by side take longer each than one alone",
             f"for even latencies set Options(cores={facts.physical_cores})",
+            hinders=False,
         )
 
 
@@ -97,7 +105,10 @@ def _clock(facts: MachineFacts, _: Costs) -> Iterator[Obstacle]:
 
 
 def _kernel(facts: MachineFacts, _: Costs) -> Iterator[Obstacle]:
-    if facts.system.startswith("Linux") and (0,) < facts.kernel < _SLICES:
+    has_slices = facts.time_slices
+    if has_slices is None:
+        has_slices = not (0,) < facts.kernel < _SLICES
+    if facts.system.startswith("Linux") and not has_slices:
         version = ".".join(map(str, facts.kernel[:2]))
         yield Obstacle(
             f"Linux {version} has no time slices of a thread's own",
@@ -142,6 +153,35 @@ def _instructions(facts: MachineFacts, _: Costs) -> Iterator[Obstacle]:
             "quantized networks gain less over float ones, and some engines saturate there:"
             " those ways are left out",
             "none; compare a float network with `nnasync bench`",
+            hinders=False,
+        )
+
+
+def _vectors(facts: MachineFacts, _: Costs) -> Iterator[Obstacle]:
+    if facts.architecture in _X86 and facts.flags and "avx2" not in facts.flags:
+        yield Obstacle(
+            "the processor reports no AVX2",
+            "engines take slower ways, several times as slow for float networks, or do not start",
+            "another machine; in a guest, a CPU model that hands it on (-cpu host)",
+        )
+
+
+def _shared_memory(facts: MachineFacts, _: Costs) -> Iterator[Obstacle]:
+    size = facts.shared_memory_bytes
+    if size is not None and size < _SHARED_BYTES:
+        yield Obstacle(
+            f"shared memory (/dev/shm) holds {size / 2**20:g} MiB",
+            "clients that hand tensors to a server through it, and Ray, run out of it",
+            "docker run --shm-size=1g, or mount -o remount,size=1g /dev/shm",
+        )
+
+
+def _clock_resolution(facts: MachineFacts, _: Costs) -> Iterator[Obstacle]:
+    if facts.clock_resolution_ns > _COARSE_NS:
+        yield Obstacle(
+            f"the clock advances in steps of {facts.clock_resolution_ns / 1e6:g} ms",
+            "deadlines and measurements are no finer than that",
+            "a system with a finer monotonic clock",
         )
 
 
@@ -157,5 +197,8 @@ _CHECKS: tuple[Callable[[MachineFacts, Costs], Iterator[Obstacle]], ...] = (
     _hops,
     _descriptors,
     _memory,
+    _shared_memory,
+    _vectors,
+    _clock_resolution,
     _instructions,
 )

@@ -1,7 +1,11 @@
-"""Which execution runs next: shares of clients, then priority, earliest deadline, arrival.
+"""Which execution runs next: by a policy, or by shares, priority, earliest deadline and arrival.
 
 Pure: there is no clock, thread or lock inside; `now_ns` is an argument, and the caller serializes
 the calls. So tests drive the very object that serves the runtime, in a time of their own.
+
+*Policies.* What follows is the default rule. Another `Policy` may take its place (`policies` has
+some): it decides who goes next, who is refused and who gives way, and is watched in that. Places
+and expiry are the same under all of them.
 
 *Order.* One heap per priority, ordered by (deadline, arrival). A preempted job goes back with its
 old arrival number, so it is the next of its kind.
@@ -49,6 +53,12 @@ from nnasync.hal import NEVER_NS as NEVER_NS
 from nnasync.scheduler.job import Estimate as Estimate
 from nnasync.scheduler.job import Job as Job
 from nnasync.scheduler.job import at_ns as at_ns
+from nnasync.scheduler.policies import policy_names as policy_names
+from nnasync.scheduler.policies import resolve_policy as resolve_policy
+from nnasync.scheduler.policy import Ordered as Ordered
+from nnasync.scheduler.policy import Policy as Policy
+from nnasync.scheduler.policy import PolicyError as PolicyError
+from nnasync.scheduler.policy import remaining_ns as remaining_ns
 from nnasync.scheduler.queue import AGING_NS as AGING_NS
 from nnasync.scheduler.queue import Scheduler as Scheduler
 from nnasync.scheduler.queue import SchedulerStatistics as SchedulerStatistics
@@ -59,8 +69,14 @@ __all__ = [
     "NEVER_NS",
     "Estimate",
     "Job",
+    "Ordered",
+    "Policy",
+    "PolicyError",
     "Scheduler",
     "SchedulerStatistics",
     "at_ns",
     "displaced",
+    "policy_names",
+    "remaining_ns",
+    "resolve_policy",
 ]

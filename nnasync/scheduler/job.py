@@ -15,6 +15,7 @@ _RARELY, _MOSTLY, _AT_FIRST = 1.27, 0.97, 0.75
 _FIRST = 16
 _LEARNING = 0.2
 _TRIED_AGAIN = 0.98
+_OLD = 0.9995
 _FAR_BEYOND = 8
 _AGAIN_WITHIN = 64
 
@@ -27,19 +28,26 @@ def at_ns(deadline: Deadline | None) -> int:
 class Estimate:
     """How long one execution of a prepared model takes, learnt from measured durations.
 
-    Nothing is known before the first of them: `samples` is 0, and `high_ns` infinite. `holds_loop`
-    is for who decides where executions run: whether this one might run on the thread of its loop
-    when that was last asked.
+    Nothing is known before the first of them: `samples` is 0, and `high_ns` infinite. What it takes
+    on a thread of a loop with the cores to itself (`alone_ns`) and beside others (`beside_ns`), and
+    what it takes on a worker (`worker_ns`), is 0 until it is known. The rest is for who decides
+    where executions run: `holds_loop` is whether this one might run on the thread of its loop when
+    that was last asked, `spreads` whether several are better side by side than one after the other,
+    and `is_beside` whether the next one on the thread of its loop has others beside it.
     """
 
     __slots__ = (
+        "alone_ns",
+        "beside_ns",
         "best_ns",
         "far_beyond_at",
         "floor_ns",
         "high_ns",
         "holds_loop",
+        "is_beside",
         "ns",
         "samples",
+        "spreads",
         "worker_ns",
     )
 
@@ -48,9 +56,10 @@ class Estimate:
         self.best_ns = 0.0
         self.floor_ns = 0.0
         self.high_ns = math.inf
-        self.worker_ns = 0.0
+        self.alone_ns = self.beside_ns = self.worker_ns = 0.0
         self.samples = 0
-        self.holds_loop = True
+        self.holds_loop = self.spreads = True
+        self.is_beside = False
         self.far_beyond_at = -_AGAIN_WITHIN
         """Which sample was the last that took very much longer than `high_ns`."""
 
@@ -103,11 +112,17 @@ class Estimate:
     def observe_on_worker(self, duration_ns: int) -> None:
         """Take in a duration that was measured on a worker; one alone at most doubles for it."""
         self.observe(duration_ns)
-        known_ns = self.worker_ns or self.ns
-        taken_ns = min(float(duration_ns), 2 * known_ns)
-        if self.worker_ns:
-            taken_ns = known_ns + (taken_ns - known_ns) * _LEARNING
-        self.worker_ns = taken_ns
+        self.worker_ns = _learnt(self.worker_ns, duration_ns, self.ns)
+
+    def learn_manner(self, duration_ns: int) -> None:
+        """Take in how long one took on the thread of a loop, alone or beside others."""
+        if self.is_beside:
+            self.beside_ns = _learnt(self.beside_ns, duration_ns, self.ns)
+            self.alone_ns *= _OLD
+        else:
+            self.alone_ns = _learnt(self.alone_ns, duration_ns, self.ns)
+            self.beside_ns *= _OLD
+            self.worker_ns *= _OLD
 
     def try_worker_again(self) -> None:
         """Note that a worker was not chosen: what is known of runs there grows old."""
@@ -123,13 +138,23 @@ class Estimate:
         self.high_ns = max(self.ns, self.high_ns * _REFUSED)
 
 
+def _learnt(known_ns: float, duration_ns: int, usual_ns: float) -> float:
+    """What is known after another duration, of which one alone at most doubles it."""
+    if not known_ns:
+        return min(float(duration_ns), 2 * usual_ns)
+    return known_ns + (min(float(duration_ns), 2 * known_ns) - known_ns) * _LEARNING
+
+
 class Job:
     """What the scheduler knows of one execution; `client` 0 is the application itself.
 
-    `heard_after_ns` is how long after its end who waits for it hears of that, at least.
+    `heard_after_ns` is how long after its end who waits for it hears of that, at least. `active_ns`
+    is how long it has run, which who runs it adds up; `resumed_ns` is since when it runs, where a
+    policy decides, and negative while it does not.
     """
 
     __slots__ = (
+        "active_ns",
         "charged_ns",
         "client",
         "deadline_ns",
@@ -141,6 +166,7 @@ class Job:
         "heard_after_ns",
         "priority",
         "queued",
+        "resumed_ns",
         "sequence",
         "shielded_until_ns",
         "since_ns",
@@ -163,4 +189,5 @@ class Job:
         self.sequence = -1
         self.entry = -1
         self.queued = self.has_place = self.has_begun = self.was_displaced = False
-        self.since_ns = self.shielded_until_ns = 0
+        self.since_ns = self.shielded_until_ns = self.active_ns = 0
+        self.resumed_ns = -1

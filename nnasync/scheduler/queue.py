@@ -1,8 +1,8 @@
-"""The queue: one lane per client, the choice of the next job, and refusals."""
+"""The queue: one lane per client, or a policy; the choice of the next job, and refusals."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 import msgspec
@@ -15,8 +15,10 @@ from nnasync.errors import (
     because,
 )
 from nnasync.hal import NEVER_NS, Priority
+from nnasync.scheduler.governed import GovernedQueue
 from nnasync.scheduler.job import Job
 from nnasync.scheduler.lane import ClientQueue
+from nnasync.scheduler.policy import Policy, PolicyError
 from nnasync.scheduler.room import Room, displaced
 from nnasync.tracing import Count, labeled
 
@@ -27,16 +29,24 @@ _LEAST_NS = 1000.0
 """What an execution counts for at least: handing it out costs about that."""
 
 
+_PATIENCE = 10
+"""How many aging times a policy may keep jobs back while a core is idle."""
+
+
 class SchedulerStatistics(msgspec.Struct, frozen=True):
-    """Counts since the start, but `queued` and `waiting`, which are now.
+    """Counts since the start, but `queued`, `backlog_ns` and `waiting`, which are now.
 
     `waiting` has a place, in the queue or in front of it. What was `submitted` or `requeued` is
     queued, or was dispatched, withdrawn or displaced by other work, or expired. `displaced` counts
     what waited in front of the queue too. `refused` found no place, `missed` could not be done by
-    its deadline; `aged` was dispatched for its age.
+    its deadline; `aged` was dispatched for its age. `backlog_ns` is how long the queued work of a
+    priority and above takes at least, on one thread, and under a policy all that is queued.
+    `policy` is who decides, `policy_failure` why that is the default rule though another policy was
+    asked for.
     """
 
     queued: Annotated[tuple[int, int, int], labeled("priority", "low", "medium", "high")]
+    backlog_ns: Annotated[tuple[float, float, float], labeled("priority", "low", "medium", "high")]
     waiting: int
     submitted: Count
     dispatched: Count
@@ -47,13 +57,18 @@ class SchedulerStatistics(msgspec.Struct, frozen=True):
     refused: Count
     missed: Count
     aged: Count
+    policy: str = "default"
+    policy_failures: Count = 0
+    policy_failure: str = ""
 
 
 class Scheduler:
     """A queue of jobs; `servers` is the number of executions that run at once.
 
     `queue_limit` is how many jobs of the application may wait, `room` how many of all clients. With
-    `aging_ns` of NEVER_NS nothing is ever due for its age.
+    `aging_ns` of NEVER_NS nothing is ever due for its age. A `policy` decides in place of the
+    default rule, until it breaks its contract: `failure` is its error then, all jobs that it had
+    are in the lanes, and `on_failure` is called; that must not call the scheduler.
     """
 
     def __init__(
@@ -63,8 +78,11 @@ class Scheduler:
         queue_limit: int,
         aging_ns: int = AGING_NS,
         room: int = NEVER_NS,
+        policy: Policy | None = None,
     ) -> None:
         self._servers = servers
+        self.failure: PolicyError | None = None
+        self.on_failure: Callable[[PolicyError], object] | None = None
         self.totals = [0, 0, 0]
         """How many jobs are queued of each priority; to be read only."""
         self._aging_ns = aging_ns
@@ -80,6 +98,19 @@ class Scheduler:
         self._room = Room(room)
         self.open_client(queue_limit=queue_limit)
         self._only: ClientQueue | None = self._lanes[0]
+        self._governed: GovernedQueue | None = None
+        self.is_governed = policy is not None
+        """Whether a policy decides, and not the default rule; to be read only."""
+        if policy is not None:
+            self._only = None
+            self._governed = GovernedQueue(
+                policy,
+                servers=servers,
+                totals=self.totals,
+                expired=self._expired,
+                patience_ns=_PATIENCE * aging_ns,
+            )
+            self._check_policy()
 
     # -- clients
 
@@ -116,24 +147,29 @@ class Scheduler:
         lane = self._lanes.get(job.client)
         if lane is None or lane is self._only:
             return
+        if self._governed is not None:
+            self._governed.ran(job, duration_ns)
+            self._check_policy()
         lane.running -= 1
         lane.tag_ns += max(float(duration_ns), _LEAST_NS) - job.charged_ns
         job.charged_ns = 0.0
         self._drop(job.client)
 
     def is_over(self, client: int) -> bool:
-        """Whether a client has had more than another one that waits."""
+        """Whether a client has had more than another one that waits; under a policy any waits."""
         if self._only is not None or not any(self.totals):
             return False
         mine = self._lanes.get(client)
-        return mine is None or any(
-            lane.size and lane.tag_ns < mine.tag_ns for lane in self._lanes.values()
+        return (
+            mine is None
+            or self._governed is not None
+            or any(lane.size and lane.tag_ns < mine.tag_ns for lane in self._lanes.values())
         )
 
     @property
     def is_shared(self) -> bool:
         """Whether there are several clients."""
-        return self._only is None
+        return len(self._lanes) > 1
 
     # -- jobs
 
@@ -181,6 +217,10 @@ class Scheduler:
         job.since_ns = now_ns
         self._sequence += 1
         self._submitted += 1
+        if self._governed is not None:
+            self._governed.push(job, now_ns)
+            self._check_policy()
+            return given
         lane = self._lanes[job.client]
         self._enter(lane)
         lane.push(job)
@@ -191,6 +231,10 @@ class Scheduler:
         self._requeued += 1
         job.has_begun = True
         self._room.take(job)
+        if self._governed is not None:
+            self._governed.push(job, now_ns)
+            self._check_policy()
+            return
         lane = self._lanes[job.client]
         self._enter(lane)
         lane.put_back(job, now_ns)
@@ -215,11 +259,13 @@ class Scheduler:
         """Hand out the best job of the given priorities (highest first), or None.
 
         That is one which is due for its age, if there is any, else one of the client whose share
-        is behind the most.
+        is behind the most. Under a policy it is that one's choice, of whatever priority.
         """
         only = self._only
         if only is not None:
             job = only.next(now_ns, priorities)
+        elif self._governed is not None:
+            job = self._governed_next(self._governed, now_ns, priorities)
         else:
             job = self._fair_next(now_ns, priorities)
         for late in self._expired:
@@ -251,7 +297,9 @@ class Scheduler:
         return expired
 
     def waits_above(self, priority: Priority, client: int = 0) -> bool:
-        """Whether a job of a higher priority of the same client is queued."""
+        """Whether a job of a higher priority and the same client is queued; under a policy any."""
+        if self._governed is not None:
+            return len(self._governed) > 0
         lane = self._lanes.get(client)
         return lane is not None and lane.size > 0 and any(lane.queued[priority + 1 :])
 
@@ -269,6 +317,32 @@ class Scheduler:
             for lane in self._lanes.values()
         )
 
+    def preempted(self, running: Sequence[Job], now_ns: int) -> Job | None:
+        """Which of the jobs that run, and take all cores, is to give way to a queued one, if any.
+
+        By the default rule that is one of the least priority, below the highest that is queued.
+        """
+        if self._governed is not None:
+            job = self._governed.preempted(running, now_ns)
+            self._check_policy()
+            if self._governed is not None:
+                return job
+        highest = max((each for each in Priority if self.totals[each]), default=Priority.LOW)
+        among = [
+            job
+            for job in running
+            if job.shielded_until_ns <= now_ns and self.displaces(job, highest)
+        ]
+        return min(among, key=lambda job: job.priority, default=None)
+
+    def look_again_ns(self, now_ns: int) -> int:
+        """When to ask a policy again for `next` and `preempted`, though nothing happens."""
+        if self._governed is None:
+            return NEVER_NS
+        at_ns = self._governed.due_ns(now_ns)
+        self._check_policy()
+        return at_ns
+
     def low_goes_first(self) -> bool:
         """Whether a client with only LOW jobs is next, while another has more urgent ones."""
         if self._only is not None or not self.totals[Priority.LOW]:
@@ -285,19 +359,32 @@ class Scheduler:
         return total
 
     def backlog_ns(self, priority: Priority) -> float:
-        """What the queued jobs of this priority and above take at least, of all clients."""
+        """What the queued jobs of this priority and above take at least, of all clients.
+
+        Under a policy it is all of them.
+        """
+        if self._governed is not None:
+            return self._governed.backlog_ns
         return sum(lane.backlog_ns(priority) for lane in self._lanes.values())
 
     def queued_of(self, client: int) -> int:
         """Number of queued jobs of a client."""
+        if self._governed is not None:
+            return self._governed.queued_of(client)
         lane = self._lanes.get(client)
         return 0 if lane is None else lane.size
 
     def statistics(self) -> SchedulerStatistics:
         """Counts so far."""
-        low, medium, high = self.totals
+        governed = self._governed
+        low, medium, high = self.totals if governed is None else governed.queued
         return SchedulerStatistics(
             queued=(low, medium, high),
+            backlog_ns=(
+                self.backlog_ns(Priority.LOW),
+                self.backlog_ns(Priority.MEDIUM),
+                self.backlog_ns(Priority.HIGH),
+            ),
             waiting=self._room.size,
             submitted=self._submitted,
             dispatched=self._dispatched,
@@ -308,6 +395,9 @@ class Scheduler:
             refused=self._refused,
             missed=self._missed,
             aged=self._aged,
+            policy="default" if governed is None else governed.name,
+            policy_failures=int(self.failure is not None),
+            policy_failure=str(self.failure or ""),
         )
 
     # -- admission
@@ -341,7 +431,11 @@ class Scheduler:
     def _leave(self, job: Job) -> None:
         """Take a queued job out."""
         self._room.leave(job)
-        self._lanes[job.client].leave(job)
+        if self._governed is not None:
+            self._governed.leave(job)
+            self._check_policy()
+        else:
+            self._lanes[job.client].leave(job)
         self._drop(job.client)
 
     def _check_deadline(self, job: Job, now_ns: int) -> None:
@@ -353,6 +447,8 @@ class Scheduler:
             raise _missed(
                 f"the deadline had passed {-remaining_ns / 1e6:.3f} ms before the execution started"
             )
+        if self._governed is not None and self._is_admitted(self._governed, job, now_ns):
+            return
         above_ns = self._lanes[job.client].backlog_ns(job.priority + 1)
         ahead_ns = above_ns / self._servers
         needed_ns = ahead_ns + job.estimate.floor_ns
@@ -365,6 +461,53 @@ class Scheduler:
                 f"least {needed_ns / 1e6:.3f} ms ({ahead_ns / 1e6:.3f} ms behind higher priorities)"
                 + _heard(job.heard_after_ns)
             )
+
+    # -- a policy
+
+    def _is_admitted(self, governed: GovernedQueue, job: Job, now_ns: int) -> bool:
+        """Whether a policy has let a job in; raises if it refuses, False if it cannot tell."""
+        needed_ns = governed.needed_ns(job, now_ns)
+        self._check_policy()
+        if self._governed is None:
+            return False
+        remaining_ns = job.deadline_ns - now_ns
+        if needed_ns + job.heard_after_ns > remaining_ns:
+            self._missed += 1
+            if job.estimate.ns > remaining_ns:
+                job.estimate.refused()
+            raise _missed(
+                f"the deadline is {remaining_ns / 1e6:.3f} ms away and policy {governed.name!r} "
+                f"predicts an end in {needed_ns / 1e6:.3f} ms" + _heard(job.heard_after_ns)
+            )
+        return True
+
+    def _governed_next(
+        self, governed: GovernedQueue, now_ns: int, priorities: Sequence[Priority]
+    ) -> Job | None:
+        """The policy's choice, or that of the default rule if it fails in this."""
+        job = governed.next(now_ns)
+        self._check_policy()
+        if job is not None:
+            self._charge(self._lanes[job.client], job)
+        elif self._governed is None:
+            return self._fair_next(now_ns, priorities)
+        return job
+
+    def _check_policy(self) -> None:
+        """Go on with the default rule if the policy has broken its contract."""
+        governed = self._governed
+        if governed is None or governed.broken is None:
+            return
+        self._governed, self.is_governed, self.failure = None, False, governed.broken
+        self.totals[:] = (0, 0, 0)
+        for job in governed.jobs():
+            lane = self._lanes[job.client]
+            self._enter(lane)
+            lane.push(job)
+        if len(self._lanes) == 1:
+            self._only = self._lanes[0]
+        if self.on_failure is not None:
+            self.on_failure(self.failure)
 
     # -- shares
 
@@ -408,7 +551,7 @@ class Scheduler:
         self._leaving.discard(client)
         self._room.close(client)
         del self._lanes[client]
-        if len(self._lanes) == 1:
+        if len(self._lanes) == 1 and self._governed is None:
             self._only = self._lanes[0]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,6 +24,7 @@ def test_what_is_measured_is_plausible() -> None:
     # A hop is two switches and two turns at least, on any machine.
     assert found.hop.low_ns > found.turn.low_ns
     assert found.chill >= 1
+    assert 0 <= found.noise <= 1
 
 
 def test_no_thread_is_left() -> None:
@@ -60,3 +62,19 @@ def test_what_is_decided_is_in_order_on_any_machine(hop: int, more: int, stall: 
     assert found.launch_budget_ns <= found.inline_budget_ns <= stall * US
     assert found.window_ns <= found.longest_window_ns
     assert found.hop_ns < found.spread_from_ns
+
+
+@given(st.floats(0, 1), st.integers(1, 10_000))
+def test_margins_are_in_order_and_within_what_calls_may_cost(noise: float, cold_hop: int) -> None:
+    found = decide(msgspec.structs.replace(costs(1, cold_hop), noise=noise), 1 * MS)
+    margins = found.margins
+    assert 1.01 <= margins.tie <= margins.near_enough <= 1.05
+    assert margins.near_enough < margins.near < margins.rivals < margins.far
+    assert 1 * MS <= found.slice_ns <= 5 * MS
+
+
+def test_the_usual_noise_gives_the_margins_that_were_found_on_one_machine() -> None:
+    found = decide(None, 1 * MS)
+    margins = found.margins
+    assert msgspec.structs.astuple(margins) == pytest.approx((1.03, 1.05, 1.1, 1.15, 1.3, 1.25))
+    assert found.slice_ns == 3 * MS

@@ -62,7 +62,7 @@ def test_what_cannot_be_counts_as_none(
 @given(st.binary(max_size=200))
 def test_any_file_is_survived(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     folder = tmp_path_factory.mktemp("state")
-    (folder / "machine-1.msgpack").write_bytes(data)
+    (folder / "machine-2.msgpack").write_bytes(data)
     assert kept_costs(folder) is None
 
 

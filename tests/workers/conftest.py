@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from nnasync._core.clock import Watchdog
+from nnasync.scheduler import AGING_NS, Policy
 from tests.workers.steering import Rig
 
 
@@ -14,8 +15,15 @@ from tests.workers.steering import Rig
 def rigs() -> Iterator[Callable[..., Rig]]:
     made: list[Rig] = []
 
-    def make(cores: int = 1, *, queue_limit: int = 1000, watchdog: Watchdog | None = None) -> Rig:
-        made.append(Rig(cores, queue_limit, watchdog or Watchdog()))
+    def make(
+        cores: int = 1,
+        *,
+        queue_limit: int = 1000,
+        watchdog: Watchdog | None = None,
+        policy: Policy | None = None,
+        aging_ns: int = AGING_NS,
+    ) -> Rig:
+        made.append(Rig(cores, queue_limit, watchdog or Watchdog(), policy, aging_ns))
         return made[-1]
 
     yield make

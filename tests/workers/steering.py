@@ -17,7 +17,7 @@ from nnasync.errors import (
 )
 from nnasync.fences import Fence
 from nnasync.hal import Priority
-from nnasync.scheduler import NEVER_NS, Estimate
+from nnasync.scheduler import AGING_NS, NEVER_NS, Estimate, Policy
 from nnasync.tracing import Tracer
 
 LOW, MEDIUM, HIGH = Priority.LOW, Priority.MEDIUM, Priority.HIGH
@@ -75,7 +75,14 @@ class Steps:
 class Rig:
     """Workers, and what they are given; all of it is let go at the end."""
 
-    def __init__(self, cores: int, queue_limit: int, watchdog: Watchdog) -> None:
+    def __init__(
+        self,
+        cores: int,
+        queue_limit: int,
+        watchdog: Watchdog,
+        policy: Policy | None = None,
+        aging_ns: int = AGING_NS,
+    ) -> None:
         self.watchdog = watchdog
         self.tracer = Tracer()
         self.workers = Workers(
@@ -85,6 +92,8 @@ class Rig:
             queue_limit=queue_limit,
             watchdog=watchdog,
             tracer=self.tracer,
+            policy=policy,
+            aging_ns=aging_ns,
         )
         self.calls: list[Steps] = []
 

@@ -20,10 +20,12 @@ from nnasync._core.workers.admission import (
     delay_ns,
     loop_limit_ns,
     may_hold_loop,
+    pays_to_spread,
     quickest,
 )
 from nnasync.hal import Priority
 from nnasync.machine.decisions import Decisions, decide
+from nnasync.scheduler import Estimate
 from tests.machine.rig import US, costs
 
 MS = 1000 * US
@@ -221,6 +223,56 @@ def test_company_is_a_habit() -> None:
     assert not usual_after(*[False] * 16)
 
 
+positive = st.floats(1, 10**9)
+
+
+def pays(machine: Decisions = MACHINE, did: float = True, **given_ones: float) -> bool:
+    """The rule for two in company, asked about executions that are as quick everywhere."""
+    usual = {"alone_ns": MS, "beside_ns": MS, "worker_ns": MS, "servers": 1, "others": 1.0}
+    question: Callable[..., bool] = pays_to_spread
+    return question(machine, did=bool(did), **(usual | given_ones))
+
+
+@given(machines, positive, positive, positive, st.integers(1, 15), st.floats(0, 64))
+def test_what_is_chosen_stays_until_the_other_is_clearly_better(
+    machine: Decisions, alone_ns: float, beside_ns: float, worker_ns: float, servers: int, n: float
+) -> None:
+    given_ones = {"beside_ns": beside_ns, "worker_ns": worker_ns, "servers": servers, "others": n}
+    known = {"alone_ns": alone_ns, **given_ones}
+    if pays(machine, did=False, **known):
+        assert pays(machine, did=True, **known)
+        assert pays(machine, did=False, **known | {"alone_ns": 1.01 * alone_ns})
+        assert pays(machine, did=True, **known | {"alone_ns": alone_ns / 1.1})
+    elif pays(machine, did=True, **known):
+        assert not pays(machine, did=True, **known | {"alone_ns": alone_ns / 1.2})
+        assert pays(machine, did=False, **known | {"alone_ns": alone_ns * 1.2})
+
+
+@given(machines, positive, positive, positive, st.integers(1, 15))
+def test_quicker_workers_never_speak_against_them(
+    machine: Decisions, alone_ns: float, beside_ns: float, worker_ns: float, servers: int
+) -> None:
+    known = {"alone_ns": alone_ns, "beside_ns": beside_ns, "servers": servers}
+    quicker = max(1.0, worker_ns / 2)
+    if worker_ns > machine.hop_ns and pays(machine, worker_ns=worker_ns, **known):
+        more = min(servers + 1, 15)
+        assert pays(machine, worker_ns=worker_ns, **known | {"servers": more, "others": 15.0})
+        if quicker > machine.hop_ns and beside_ns > machine.hop_ns:
+            assert pays(machine, worker_ns=quicker, **known)
+
+
+def test_side_by_side_or_one_after_the_other() -> None:
+    assert pays()
+    assert not pays(servers=0)
+    assert not pays(beside_ns=2.3 * MS, worker_ns=2.3 * MS)
+    assert not pays(alone_ns=0.45 * MS)
+    assert pays(alone_ns=0.7 * MS)
+    assert pays(alone_ns=0.25 * MS, servers=15, others=8.0)
+    # What is not known is tried.
+    assert pays(alone_ns=0)
+    assert pays(beside_ns=0, worker_ns=0)
+
+
 # -- whole machines
 
 
@@ -228,10 +280,26 @@ class Machine:
     """A loop, its turns and its workers in simulated time; callers call again and again.
 
     A worker hears of work after half a hop and the loop of its end after another half, but not
-    before the loop turns.
+    before the loop turns. `alone_ns` is what a run takes that has all cores, `spreads` whether runs
+    are spread; where it is not given, the rule decides by what has been measured.
     """
 
-    def __init__(self, cores: int, run_ns: float, hop_us: int = 20, cold_hop_us: int = 60) -> None:
+    def __init__(
+        self,
+        cores: int,
+        run_ns: float,
+        hop_us: int = 20,
+        cold_hop_us: int = 60,
+        *,
+        alone_ns: float = 0.0,
+        spreads: bool | None = None,
+    ) -> None:
+        self.alone_ns = alone_ns or run_ns
+        self.spreads = spreads
+        self.estimate = Estimate()
+        self.estimate.is_beside = False
+        self.estimate.learn_manner(int(self.alone_ns))
+        self.estimate.alone_ns = self.alone_ns
         self.decisions = decide(costs(hop_us, cold_hop_us), STALL_NS)
         self.servers = cores - 1
         self.run_ns = run_ns
@@ -278,32 +346,56 @@ class Machine:
         hop_ns = self.decisions.hop_ns if self.away else self.decisions.cold_hop_ns
         at = self.frees.index(min(self.frees))
         self.frees[at] = max(self.frees[at], self.now_ns + hop_ns / 2) + self.run_ns
+        self.estimate.observe_on_worker(int(self.run_ns))
         heapq.heappush(self.away, (self.frees[at] + hop_ns / 2, caller, self.now_ns))
 
     def _ask(self, caller: int) -> Admission:
         if self.spent_ns <= 0:
             self.first = caller
         others = bool(self.away or self.waiting) or self.first != caller
-        self.company.note(has_others=others)
+        self.company.note(has_others=others, others=len(self.away) + len(self.waiting))
+        self.estimate.is_beside = self.company.is_usual and self._side_by_side()
+        servers = self.servers if self.estimate.is_beside or not self.company.is_usual else 0
+        run_ns = self._length_ns()
         busy = sum(free > self.now_ns for free in self.frees)
-        fits = self.spent_ns <= 0 or self.spent_ns + self.run_ns <= STALL_NS
+        fits = self.spent_ns <= 0 or self.spent_ns + run_ns <= STALL_NS
         return quickest(
             self.decisions,
-            run_ns=self.run_ns,
+            run_ns=run_ns,
             worker_run_ns=self.run_ns,
             has_room=fits and not self.waiting and not (self.away and self.spent_ns > 0),
             waiting=len(self.waiting),
-            ahead_ns=len(self.waiting) * self.run_ns,
-            delays_ns=delay_ns(self.run_ns, [end - self.now_ns for end, _, _ in self.away]),
+            ahead_ns=len(self.waiting) * run_ns,
+            delays_ns=delay_ns(run_ns, [end - self.now_ns for end, _, _ in self.away]),
             expects_company=self.company.is_usual,
-            free_workers=self.servers - busy,
+            free_workers=servers - busy,
             backlog_ns=sum(max(0.0, free - self.now_ns) for free in self.frees),
-            servers=self.servers,
+            servers=servers,
         )
 
+    def _side_by_side(self) -> bool:
+        if self.spreads is None:
+            known = self.estimate
+            known.spreads = pays_to_spread(
+                self.decisions,
+                alone_ns=known.alone_ns,
+                beside_ns=known.beside_ns,
+                worker_ns=known.worker_ns,
+                servers=self.servers,
+                others=self.company.others,
+                did=known.spreads,
+            )
+            return known.spreads
+        return self.spreads
+
+    def _length_ns(self) -> float:
+        return self.run_ns if self.estimate.is_beside else self.alone_ns
+
     def _run(self, called_ns: float) -> None:
-        self.now_ns += self.run_ns
-        self.spent_ns += self.run_ns
+        run_ns = self._length_ns()
+        self.estimate.learn_manner(int(run_ns))
+        self.now_ns += run_ns
+        self.spent_ns += run_ns
         self.latencies.append(self.now_ns - called_ns)
 
 
@@ -335,6 +427,23 @@ def test_several_in_flight_keep_all_cores_busy(
     rate = machine.calls(callers, SECOND_NS)
     assert rate >= share * min(cores, callers) / (run_us * 1e-6)
     assert machine.longest_turn_ns <= STALL_NS
+
+
+@pytest.mark.parametrize("cores", [1, 2, 16])
+@pytest.mark.parametrize("callers", [2, 8, 32])
+@pytest.mark.parametrize("share", [0.2, 0.5, 0.6, 1.0])
+def test_several_get_done_about_as_soon_as_the_better_way_would_have_it(
+    cores: int, callers: int, share: float
+) -> None:
+    """Of runs that have others beside them (300 us) and ones with all cores (a share of that)."""
+    alone_ns = share * 300 * US
+
+    def rate(*, spreads: bool | None) -> float:
+        machine = Machine(cores, 300 * US, alone_ns=alone_ns, spreads=spreads)
+        return machine.calls(callers, SECOND_NS / 10)
+
+    best = max(rate(spreads=True), rate(spreads=False))
+    assert rate(spreads=None) >= 0.9 * best
 
 
 @pytest.mark.parametrize("callers", [1, 2, 8, 32])

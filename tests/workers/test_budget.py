@@ -9,8 +9,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from nnasync._core.clock import now_ns
+from nnasync._core.clock import Watchdog, now_ns
 from nnasync._core.workers import GO
 from nnasync.errors import (
     MissedDeadlinePersistent,
@@ -409,3 +411,97 @@ def test_instruments_see_every_piece_of_a_run(rigs: Callable[..., Rig]) -> None:
         "low": [("submitted",), ("started",), (False, True), ("started",), (True, True)],
         "high": [("submitted",), ("started",), (True, True)],
     }
+
+
+# -- what shares the cores with the thread of a loop
+
+
+def spread(rig: Rig, call: Steps) -> Any:
+    task = rig.task(call)
+    task.is_spread = True
+    rig.workers.submit(task)
+    return task
+
+
+def test_what_was_spread_leaves_a_core_to_the_thread_of_the_loop(rigs: Callable[..., Rig]) -> None:
+    rig = rigs(2)
+    first, second = Steps(), Steps()
+    spread(rig, first)
+    first.reached()
+    later = spread(rig, second)
+    assert threads_of("worker") == 1
+    assert second.runs == 0
+    first.permit()
+    second.permit()
+    wait(later)
+    assert first.threads == second.threads
+
+
+def test_what_waits_behind_a_spread_one_gets_a_thread_if_that_has_other_work(
+    rigs: Callable[..., Rig],
+) -> None:
+    rig = rigs(2)
+    first, urgent, second = Steps(), Steps(), Steps(permits=1)
+    spread(rig, first)
+    first.reached()
+    rig.submit(Steps(permits=1), MEDIUM)
+    until(lambda: threads_of("worker") == 2 and rig.workers.is_at_rest)
+    later = spread(rig, second)
+    rig.submit(urgent, HIGH)
+    first.permit()
+    urgent.reached()
+    wait(later)
+    assert second.threads != urgent.threads
+    urgent.permit()
+
+
+def test_a_spread_one_that_hangs_is_no_bar_once_its_thread_is_given_up(
+    rigs: Callable[..., Rig],
+) -> None:
+    rig = rigs(2, watchdog=ManualWatchdog())
+    stuck = Steps(deaf=True)
+    task = spread(rig, stuck)
+    stuck.reached()
+    rig.workers.abandon(task)
+    behind = Steps(permits=1)
+    later = spread(rig, behind)
+    assert isinstance(rig.watchdog, ManualWatchdog)
+    rig.workers._write_off(task)
+    wait(later)
+    assert behind.threads != stuck.threads
+    stuck.permit()
+
+
+def test_what_is_spread_does_not_wait_for_low_work_whose_thread_would_not_take_it(
+    rigs: Callable[..., Rig],
+) -> None:
+    rig = rigs(2)
+    low, medium = Steps(), Steps(permits=1)
+    task = rig.task(low, LOW)
+    task.is_spread = True
+    rig.workers.submit(task)
+    low.reached()
+    wait(spread(rig, medium))
+    low.permit()
+    wait(task)
+
+
+@given(st.integers(2, 4), st.lists(st.tuples(st.booleans(), st.booleans()), max_size=30))
+@settings(max_examples=30, deadline=None)
+def test_nobody_waits_for_ever_whatever_comes_beside_what_was_spread(
+    cores: int, tasks: list[tuple[bool, bool]]
+) -> None:
+    """Each is spread or not, and HIGH or not; all are answered."""
+    rig = Rig(cores, 1000, Watchdog())
+    try:
+        waited = []
+        for is_spread, is_urgent in tasks:
+            task = rig.task(Steps(permits=1), HIGH if is_urgent else MEDIUM)
+            task.is_spread = is_spread
+            rig.workers.submit(task)
+            waited.append(task)
+        for task in waited:
+            wait(task)
+        assert threads_of("worker") <= cores
+    finally:
+        rig.close()

@@ -11,7 +11,7 @@ import pytest
 from nnasync._core.clock import now_ns
 from nnasync._core.workers import Given, StopFlag
 from nnasync._core.workers import inline as inline_lane
-from nnasync._core.workers.admission import NEXT_TURN, RUN, WORKER, Company
+from nnasync._core.workers.admission import NEXT_TURN, RUN, SPREAD, WORKER, Company
 from nnasync._core.workers.inline import InlineLane, Turn
 from nnasync.errors import (
     GeneralFailure,
@@ -246,7 +246,7 @@ class Noting(Company):
         super().__init__()
         self.noted: list[bool] = []
 
-    def note(self, *, has_others: bool) -> None:
+    def note(self, *, has_others: bool, others: int = 1) -> None:
         self.noted.append(has_others)
 
 
@@ -290,3 +290,41 @@ def test_only_what_might_run_on_a_loop_is_company(
     rig.workers.submit(task)
     call.reached()
     assert rig.workers._load(MEDIUM).is_company is is_company
+
+
+def test_a_call_that_asks_twice_hears_the_same(rigs: Callable[..., Rig]) -> None:
+    lane = rigs(2).workers.inline
+    here, estimate = lane.turns.here, known(MS // 2)
+    for _ in range(20):
+        here.company.note(has_others=True)
+    assert lane.admission(MEDIUM, estimate, NEVER_NS) is SPREAD
+    here.company = Company()
+    assert lane.admission(MEDIUM, estimate, NEVER_NS) is SPREAD
+    # Another one, one with a deadline, and one after something has run, are asked anew.
+    assert lane.admission(MEDIUM, known(MS // 2), NEVER_NS) is RUN
+    assert lane.admission(MEDIUM, estimate, NEVER_NS, 0, now_ns() + 10**12) is RUN
+    here.spend(1)
+    assert lane.admission(MEDIUM, estimate, NEVER_NS, arrives=True) is not SPREAD
+
+
+def test_where_runs_are_better_one_after_the_other_plans_take_all_cores(
+    rigs: Callable[..., Rig],
+) -> None:
+    rig = rigs(2)
+    lane, here = rig.workers.inline, rig.workers.turns.here
+    estimate = known(MS // 2)
+    estimate.alone_ns, estimate.beside_ns = MS / 2, MS / 1.5
+    for _ in range(20):
+        here.company.note(has_others=True)
+        rig.workers._company.note(has_others=True)
+    assert lane.admission(MEDIUM, estimate, NEVER_NS) is SPREAD
+    assert rig.workers.is_busy
+    estimate.worker_ns = estimate.beside_ns = MS * 2.0
+    here.leave()
+    assert lane.admission(MEDIUM, estimate, NEVER_NS) is RUN
+    seen = [(rig.workers.is_busy, estimate.is_beside)]
+    estimate.alone_ns = MS * 4.0
+    here.leave()
+    lane.admission(MEDIUM, estimate, NEVER_NS)
+    seen.append((rig.workers.is_busy, estimate.is_beside))
+    assert seen == [(False, False), (True, True)]

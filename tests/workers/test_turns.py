@@ -161,3 +161,75 @@ def turns_that_spend(turns: Turns) -> Callable[[], Coroutine[Any, Any, None]]:
         turns.here.spend(BUDGET_NS)
 
     return next_turn
+
+
+class Counting(Turns):
+    """Turns that count how often somebody looks whether it is their turn."""
+
+    looks = 0
+
+    async def next(self) -> None:
+        Counting.looks += 1
+        await super().next()
+
+
+async def test_of_many_that_wait_only_the_first_looks_in_each_turn() -> None:
+    turns, count = Counting(BUDGET_NS), 40
+    Counting.looks = 0
+    turns.here.spend(BUDGET_NS)
+    order: list[int] = []
+
+    async def call(number: int) -> None:
+        await turns.wait(MEDIUM, BUDGET_NS)
+        turns.here.spend(BUDGET_NS)
+        order.append(number)
+
+    async with anyio.create_task_group() as group:
+        for number in range(count):
+            group.start_soon(call, number)
+    assert sorted(order) == list(range(count))
+    assert Counting.looks <= 4 * count
+
+
+async def test_who_waits_behind_one_that_leaves_goes_on() -> None:
+    turns = Turns(BUDGET_NS)
+    turns.here.spend(BUDGET_NS)
+    count = 20
+    scopes = [anyio.CancelScope() for _ in range(count)]
+    done: list[int] = []
+
+    async def call(number: int) -> None:
+        with scopes[number]:
+            await turns.wait(MEDIUM, BUDGET_NS)
+            turns.here.spend(BUDGET_NS)
+            done.append(number)
+
+    async with anyio.create_task_group() as group:
+        for number in range(count):
+            group.start_soon(call, number)
+        while not done:
+            await anyio.lowlevel.checkpoint()
+        left = [number for number in range(count) if number not in done]
+        assert len(left) > 2
+        for number in left[:-1]:
+            scopes[number].cancel()
+    assert left[-1] in done
+    assert not turns.here.waiting
+
+
+async def test_an_urgent_newcomer_goes_before_one_that_was_called_already() -> None:
+    turns = Turns(BUDGET_NS)
+    order: list[Priority] = []
+
+    async def call(priority: Priority) -> None:
+        await turns.wait(priority, BUDGET_NS)
+        turns.here.spend(BUDGET_NS)
+        order.append(priority)
+        if len(order) == 1:
+            group.start_soon(call, HIGH)
+
+    async with anyio.create_task_group() as group:
+        for _ in range(4):
+            group.start_soon(call, LOW)
+    assert order.index(HIGH) <= 2
+    assert len(order) == 5

@@ -16,6 +16,7 @@ from nnasync._core import validation
 from nnasync._core.cache.keys import check_token
 from nnasync._core.clock import Deadline
 from nnasync._core.deferred import deferred
+from nnasync._core.engine_device import support
 from nnasync._core.engine_device.caching import Compiled, Descriptors, PlanFiles, Replace, Restored
 from nnasync._core.engine_device.fast_state import FastState
 from nnasync._core.engine_device.late import LateEngine
@@ -29,7 +30,6 @@ from nnasync.errors import (
     DeviceUnavailable,
     GeneralFailure,
     InvalidArgument,
-    ModelError,
     NNError,
 )
 from nnasync.fences import Fence
@@ -49,12 +49,11 @@ from nnasync.tracing import vlog
 
 if TYPE_CHECKING:
     from nnasync import extensions
-    from nnasync._core.engine_device import buffers, engine_buffer, reasons
+    from nnasync._core.engine_device import buffers, engine_buffer
 else:
     engine_buffer = deferred("nnasync._core.engine_device.engine_buffer")
     buffers = deferred("nnasync._core.engine_device.buffers")
     extensions = deferred("nnasync.extensions")
-    reasons = deferred("nnasync._core.engine_device.reasons")
 
 logger = logging.getLogger(__name__)
 
@@ -201,11 +200,11 @@ class EngineDevice:
 
         An operation whose constants lie in memory that cannot be read is not supported.
         """
-        return await self._in_thread(lambda: self._supported(model), None)
+        return await self._in_thread(lambda: support.supported(self.engine, self.name, model), None)
 
     async def why_not(self, model: Model) -> tuple[str | None, ...]:
         """For each operation why the engine does not take it, as far as it says so; None else."""
-        return await self._in_thread(lambda: self._why_not(model), None)
+        return await self._in_thread(lambda: support.why_not(self.engine, model), None)
 
     async def prepare_model(
         self, model: Model, config: PrepareModelConfig = DEFAULT_PREPARE
@@ -347,6 +346,42 @@ class EngineDevice:
         lowering: Lowering | None = None,
     ) -> Plan:
         """Compile a legal model in one of its lowerings, on a thread, for `adopt`."""
+        return await self._in_thread(lambda: self._plan(model, preference, lowering), deadline)
+
+    async def begin_plan(
+        self,
+        model: Model,
+        preference: ExecutionPreference,
+        choose: Callable[[Sequence[Lowering]], Sequence[Lowering | None]],
+        deadline: Deadline | None,
+    ) -> Plan | None:
+        """`compile_plan` with all questions before it, so that nobody waits for threads between.
+
+        `choose` is given the lowerings that the engine offers, on that thread, and tells which are
+        wanted; the first is compiled. None where the engine does not take the whole model, or none
+        is wanted. Raises what the engine raises.
+        """
+
+        def begun() -> Plan | None:
+            if not all(support.supported(self.engine, self.name, model)):
+                return None
+            wanted = choose(self._offered(model, preference))
+            return self._plan(model, preference, wanted[0]) if wanted else None
+
+        return await self._in_thread(begun, deadline)
+
+    def _offered(self, model: Model, preference: ExecutionPreference) -> tuple[Lowering, ...]:
+        """The lowerings of the engine; none where it fails to say, or knows one way only."""
+        try:
+            return tuple(self._lowers.lowerings(model, preference)) if self._lowers else ()
+        except Exception as error:
+            vlog.driver("%s cannot say how it runs %s: %s", self.name, model.name, error)
+            return ()
+
+    def _plan(
+        self, model: Model, preference: ExecutionPreference, lowering: Lowering | None
+    ) -> Plan:
+        """A plan of a legal model, made on this thread."""
         engine, lowers = self.engine, self._lowers
 
         def compiled() -> Plan:
@@ -357,7 +392,7 @@ class EngineDevice:
                 return check_plan(lowers.compile(model, preference, lowering), self.name)
             return check_plan(engine.compile(model, preference), self.name)
 
-        return await self._in_thread(lambda: self._timed(compiled), deadline)
+        return self._timed(compiled)
 
     def _timed(self, compiled: Callable[[], Plan]) -> Plan:
         """A plan; what the first one took is noted."""
@@ -504,41 +539,6 @@ class EngineDevice:
                 f"for this model, but: {names}"
             )
         return check_plan(lowers.compile(model, preference, lowering), self.name)
-
-    def _supported(self, model: Model) -> tuple[bool, ...]:
-        answers, fault = self._asked(model)
-        if fault:
-            logger.warning("%s: %s", self.name, fault)
-        return answers
-
-    def _asked(self, model: Model) -> tuple[tuple[bool, ...], str]:
-        """The supported operations of a model, and the mistakes in the engine's answer."""
-        readable, have_memory = validation.supportable(model)
-        nothing = (False,) * len(have_memory)
-        try:
-            validation.validate_model(readable)
-        except ModelError:
-            if readable is model:
-                raise
-            return nothing, ""
-        answers = tuple(map(bool, self.engine.supported_operations(readable)))
-        if len(answers) != len(nothing):
-            return nothing, reasons.miscounted(len(answers), len(nothing))
-        return tuple(a and b for a, b in zip(answers, have_memory, strict=True)), ""
-
-    def _why_not(self, model: Model) -> tuple[str | None, ...]:
-        """Mistakes of the driver first, then unreadable memory, then the driver's reasons."""
-        answers, fault = self._asked(model)
-        if fault:
-            texts = reasons.reasons_of(model, answers, (fault,) * len(answers))
-            return tuple(texts)
-        readable, have_memory = validation.supportable(model)
-        said, note = reasons.asked(self.engine, readable)
-        texts = reasons.reasons_of(model, answers, said, note=note)
-        return tuple(
-            (text or None) if has_memory else reasons.NO_MEMORY
-            for text, has_memory in zip(texts, have_memory, strict=True)
-        )
 
     async def _written(
         self,

@@ -22,7 +22,7 @@ from nnasync._core.plans.guarded import Health
 from nnasync._core.plans.staged import StagedPlan, bare
 from nnasync._core.validation import validate_request
 from nnasync._core.workers import Call, Task, Workers, contained
-from nnasync._core.workers.admission import NEXT_TURN, RUN, WORKER, Admission
+from nnasync._core.workers.admission import NEXT_TURN, RUN, SPREAD, WORKER, Admission
 from nnasync.engine.contract import Plan
 from nnasync.errors import (
     DeviceError,
@@ -155,7 +155,13 @@ class EnginePreparedModel:
         self, request: Request, config: ExecutionConfig = DEFAULT_CONFIG
     ) -> ExecutionResult:
         """Run on a worker."""
+        return await self._on_worker(request, config)
+
+    async def _on_worker(
+        self, request: Request, config: ExecutionConfig, *, is_spread: bool = False
+    ) -> ExecutionResult:
         task = self._task(self._binding(request), config)
+        task.is_spread = is_spread
         self._gate.submit_for_loop(task)
         try:
             await task.fence
@@ -174,11 +180,10 @@ class EnginePreparedModel:
             needed_ns = level.estimate.best_ns
             await self._workers.turns.wait(level.priority, needed_ns, config.deadline_ns)
             admission = self._admission(level, deadline_ns=config.deadline_ns, arrives=False)
-        if admission in (RUN, NEXT_TURN) and self._gate.try_enter():
-            result = self._run_inline(request, config, level)
-            if result is not None:
-                return result
-        return await self.execute(request, config)
+        inline = admission in (RUN, NEXT_TURN) and self._gate.try_enter()
+        if inline and (result := self._run_inline(request, config, level)) is not None:
+            return result
+        return await self._on_worker(request, config, is_spread=admission is SPREAD)
 
     def check_room(self, priority: Priority | None = None) -> None:
         """Raise ResourceExhaustedTransient if an execution would find the queue full.
@@ -281,8 +286,7 @@ class EnginePreparedModel:
             return None
         if not self._gate.try_enter():
             return None
-        measure = config.measure
-        launched_ns = now_ns() if measure else 0
+        launched_ns = now_ns() if config.measure else 0
         try:
             if self._run_inline(request, config, level) is None:
                 return None
@@ -291,7 +295,7 @@ class EnginePreparedModel:
             fence.fail(error.with_traceback(None))
         else:
             fence = signaled()
-        return Launched(Done(launched_ns, fence), self._workers, measure=measure)
+        return Launched(Done(launched_ns, fence), self._workers, measure=config.measure)
 
     async def execute_fenced(
         self,
@@ -535,8 +539,7 @@ class EnginePreparedModel:
                 self._gate.leave()
         if not measure and not isinstance(call, SizedCall):
             return self._result
-        timing = Timing(device_ns, now_ns() - entered_ns) if measure else None
-        return self._result_of(call, timing)
+        return self._result_of(call, Timing(device_ns, now_ns() - entered_ns) if measure else None)
 
     def _task(self, binding: Binding, config: ExecutionConfig) -> Task:
         call = binding.take()

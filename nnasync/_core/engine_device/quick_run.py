@@ -72,7 +72,7 @@ class QuickRun:
         estimate, queued, idle = owner.usual.estimate, self._queued, self._idle
         best_ns = estimate.best_ns
         if (
-            (best_ns >= lane.short_ns and not lane.is_alone(owner.usual.priority, best_ns, here))
+            (best_ns >= lane.short_ns and not lane.is_alone(owner.usual.priority, estimate, here))
             or estimate.high_ns >= lane.calm_ns
             or here.spent_ns + best_ns > here.budget_ns
             or here.waiting

@@ -18,6 +18,12 @@ sooner. Whether others usually come is a smoothed count with two limits, not the
 A call that runs here while workers are about to end theirs keeps the loop from hearing of that;
 such delays count as if they were its own.
 
+*Side by side, or one after the other.* A plan may take several cores for one execution, and then
+calls in company may get done sooner one after the other; or they may be in each other's way, since
+caches, memory and the interpreter lock are shared. So both are measured, and the better one is kept
+until the other one is clearly better. What has not been done for long is taken to be a little
+quicker with each call, and so tried again.
+
 *Deadlines.* What ends on a worker, or comes in a later turn, has to wait until the loop turns, and
 an application may keep it from that for long (`lag`). Where a call with a deadline would be late
 for that, it runs here and now if there is room; else the way is taken that is in time.
@@ -43,6 +49,7 @@ RETURN = 0.8
 _SOONER = 0.875
 _SMOOTHING = 1 / 8
 _COMES, _GOES = 0.4, 0.2
+_CLEARLY = 0.93
 
 
 class Admission(enum.Enum):
@@ -60,15 +67,16 @@ RUN, NEXT_TURN, SPREAD, WORKER = Admission
 class Company:
     """Whether calls that are worth a hop usually come beside others; smoothed."""
 
-    __slots__ = ("_share", "is_usual")
+    __slots__ = ("_share", "is_usual", "others")
 
     def __init__(self) -> None:
-        self._share = 0.0
+        self._share = self.others = 0.0
         self.is_usual = False
 
-    def note(self, *, has_others: bool) -> None:
-        """Take in whether a call found others under way on its arrival."""
+    def note(self, *, has_others: bool, others: int = 1) -> None:
+        """Take in whether a call found others under way on its arrival, and how many."""
         self._share += (has_others - self._share) * _SMOOTHING
+        self.others += (others * has_others - self.others) * _SMOOTHING
         self.is_usual = self._share > (_GOES if self.is_usual else _COMES)
 
 
@@ -92,6 +100,35 @@ def may_hold_loop(
 def delay_ns(run_ns: float, left_ns: Sequence[float]) -> float:
     """How much later others are heard of if an execution runs here, by what they have left."""
     return sum(run_ns - each for each in left_ns if each < run_ns)
+
+
+def pays_to_spread(
+    machine: Decisions,
+    *,
+    alone_ns: float,
+    beside_ns: float,
+    worker_ns: float,
+    servers: int,
+    others: float,
+    did: bool,
+) -> bool:
+    """Whether executions in company get done sooner side by side than one after the other.
+
+    Side by side one takes `beside_ns` on this thread while as many as there are `others` take
+    `worker_ns` on workers, and each that leaves costs both threads a hop; one after the other each
+    takes `alone_ns`. What is not known, 0, is taken for as quick as the others, so that it is
+    tried. `did` is whether they were spread so far.
+    """
+    if servers < 1:
+        return False
+    known_ns = alone_ns or beside_ns or worker_ns
+    if not known_ns or not alone_ns:
+        return True
+    here_ns = beside_ns or known_ns
+    leave = min(servers, max(1.0, others)) / ((worker_ns or here_ns) + machine.hop_ns)
+    stay = max(0.0, 1.0 - leave * machine.hop_ns) / here_ns
+    gain = (leave + stay) * alone_ns
+    return gain > (_CLEARLY if did else 1 / _CLEARLY)
 
 
 def quickest(

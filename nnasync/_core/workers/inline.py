@@ -20,13 +20,14 @@ goes before them. Each run counts for its duration and for what the call around 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import heapq
 import math
 import threading
 from collections.abc import Callable
 
 from nnasync._core.clock import now_ns
-from nnasync._core.wakeup import Wakeup, current_task, yield_now
+from nnasync._core.wakeup import Waiter, Wakeup, current_task, yield_now
 from nnasync._core.workers.admission import (
     NEXT_TURN,
     RETURN,
@@ -38,6 +39,7 @@ from nnasync._core.workers.admission import (
     delay_ns,
     loop_limit_ns,
     may_hold_loop,
+    pays_to_spread,
     quickest,
 )
 from nnasync._core.workers.running import Load
@@ -66,7 +68,17 @@ class Turn:
     Apart from `Turns`, since the attributes of a `threading.local` are slow to read.
     """
 
-    __slots__ = ("_arrived", "budget_ns", "company", "first", "number", "spent_ns", "waiting")
+    __slots__ = (
+        "_answer",
+        "_arrived",
+        "budget_ns",
+        "company",
+        "first",
+        "is_shared",
+        "number",
+        "spent_ns",
+        "waiting",
+    )
 
     def __init__(self, budget_ns: float) -> None:
         self.number = 0
@@ -79,7 +91,10 @@ class Turn:
 
         Not the task, which would live on with it.
         """
+        self.is_shared = True
+        """Whether runs have others beside them; not where they are better one after the other."""
         self._arrived: tuple[int, int, float] | None = None
+        self._answer: tuple[object, int, Admission] | None = None
 
     def spend(self, duration_ns: float) -> None:
         """Note an inline run of this turn, the first of which asks for the end of it."""
@@ -112,10 +127,24 @@ class Turn:
 
     def ahead(self, priority: Priority) -> tuple[int, float]:
         """How many of this priority and above wait, and how long their runs take."""
+        if not self.waiting:
+            return 0, 0.0
         needed = [needed_ns for urgency, _, needed_ns in self.waiting if -urgency >= priority]
         return len(needed), sum(needed)
 
-    def arrive(self, who: int, *, others_run: bool) -> None:
+    def answered(self, who: int, estimate: object, deadline_ns: int) -> Admission | None:
+        """What was answered to a task's call already, if that has asked and nothing ran since."""
+        answer = self._answer
+        if answer is None or answer[0] is not estimate or answer[1] != deadline_ns:
+            return None
+        return answer[2] if self._arrived == (who, self.number, self.spent_ns) else None
+
+    def answer(self, estimate: object, deadline_ns: int, admission: Admission) -> Admission:
+        """Note the answer to the call that arrived last."""
+        self._answer = estimate, deadline_ns, admission
+        return admission
+
+    def arrive(self, who: int, *, others_run: bool, busy: int = 0) -> None:
         """Note a call that is worth a hop, of a task by its `id`, and whether it has company.
 
         It has while others wait or run on workers, and if another task has run in this turn. A call
@@ -129,11 +158,12 @@ class Turn:
         if self.spent_ns <= 0:
             self.first = who
         is_second = self.first != who != _NO_TASK
-        self.company.note(has_others=others_run or is_second or len(self.waiting) > 0)
+        others = busy + len(self.waiting)
+        self.company.note(has_others=others_run or is_second or bool(self.waiting), others=others)
 
     def leave(self) -> None:
         """Note that a call goes to a worker: who asks next, asks for another one."""
-        self._arrived = None
+        self._arrived = self._answer = None
 
 
 class Turns(threading.local):
@@ -142,6 +172,8 @@ class Turns(threading.local):
     def __init__(self, budget_ns: float) -> None:
         self.here = Turn(budget_ns)
         self._tickets = 0
+        self._parked: dict[tuple[int, int, float], Waiter] = {}
+        self._left_in = 0
 
     async def wait(self, priority: Priority, needed_ns: float, deadline_ns: int = NEVER_NS) -> None:
         """Return in a turn with room and with no earlier waiter; cancelling is safe.
@@ -159,10 +191,30 @@ class Turns(threading.local):
                     raise MissedDeadlinePersistent(
                         "the deadline passed while other executions had their turns of the loop"
                     )
-                await self.next()
+                if deadline_ns == NEVER_NS and waiting[0] != ticket:
+                    await self._behind(ticket)
+                else:
+                    await self.next()
         finally:
             waiting.remove(ticket)
             heapq.heapify(waiting)
+            self._parked.pop(ticket, None)
+            self._call_first()
+
+    async def _behind(self, ticket: tuple[int, int, float]) -> None:
+        """Wait, without a look in each turn, until nobody is before this one."""
+        waiter = self._parked[ticket] = Waiter()
+        await waiter
+        self.here.turned(self._left_in)
+
+    def _call_first(self) -> None:
+        """Have who is first among those that wait look in the next turn."""
+        waiting = self.here.waiting
+        first = self._parked.pop(waiting[0], None) if waiting else None
+        if first is not None:
+            self._left_in = self.here.number
+            with contextlib.suppress(RuntimeError):  # Its loop may have been closed around it.
+                first.wake()
 
     async def next(self) -> None:
         """Let the loop turn, so that inline work may go on; a cancellation is delivered here."""
@@ -206,7 +258,7 @@ class InlineLane:
         self._stall_budget_ns = stall_budget_ns
         # An application that allows more than the stall budget has said what is too long.
         self._far_ns = max(2 * stall_budget_ns, inline_budget_ns)
-        self._servers = servers
+        self.servers = servers
         self._busy = busy
         self._load = load
         # What is shorter may hold the loop, whatever its priority and what it did before.
@@ -246,6 +298,9 @@ class InlineLane:
             or (client and not self._is_turn_of(client))
         ):
             return WORKER
+        who = id(current_task()) if arrives else _NO_TASK
+        if arrives and (answer := here.answered(who, estimate, deadline_ns)) is not None:
+            return answer
         if not self._may_hold_loop(priority, estimate):
             if deadline_ns != NEVER_NS:
                 left_ns, lag_ns, _ = _until(deadline_ns)
@@ -257,21 +312,23 @@ class InlineLane:
             return RUN if has_room else NEXT_TURN
         load = self._load(priority)
         if arrives:
-            here.arrive(id(current_task()), others_run=load.is_company)
-        return self._quickest(priority, estimate, here, load, deadline_ns, has_room=has_room)
+            here.arrive(who, others_run=load.is_company, busy=load.busy)
+        admission = self._quickest(priority, estimate, here, load, deadline_ns, has_room=has_room)
+        return here.answer(estimate, deadline_ns, admission) if arrives else admission
 
-    def is_alone(self, priority: Priority, best_ns: float, here: Turn) -> bool:
+    def is_alone(self, priority: Priority, estimate: Estimate, here: Turn) -> bool:
         """Whether an execution that is worth a hop surely runs here now, as nothing is beside it.
 
         It counts as its arrival.
         """
         limit_ns = RETURN * loop_limit_ns(priority, self._inline_budget_ns)
-        if here.company.is_usual or self._busy() or best_ns >= limit_ns:
+        if here.company.is_usual or self._busy() or estimate.best_ns >= limit_ns:
             return False
         who = id(current_task())
         if here.spent_ns > 0 and here.first != who:
             return False
         here.arrive(who, others_run=False)
+        estimate.is_beside = False
         return True
 
     def run(
@@ -311,6 +368,8 @@ class InlineLane:
         self.runs += 1
         self.ns += duration_ns
         estimate.observe(duration_ns)
+        if duration_ns >= self._spread_from_ns:
+            estimate.learn_manner(duration_ns)
         for hook in self._tracer.inline_run:
             hook(name, started_ns, ended_ns)
         if ended_ns > deadline_ns:
@@ -385,6 +444,7 @@ class InlineLane:
         """Where an execution that may hold the loop, and is worth a hop, ends soonest."""
         left_ns, lag_ns, wakeup = _until(deadline_ns)
         waiting, ahead_ns = here.ahead(priority)
+        servers = self._servers_for(estimate, here, load)
         admission = quickest(
             self._machine,
             run_ns=estimate.best_ns,
@@ -394,9 +454,9 @@ class InlineLane:
             ahead_ns=ahead_ns,
             delays_ns=delay_ns(estimate.best_ns, load.left_ns),
             expects_company=here.company.is_usual,
-            free_workers=self._servers - load.busy,
+            free_workers=servers - load.busy,
             backlog_ns=load.backlog_ns,
-            servers=self._servers,
+            servers=servers,
             # What others have run on workers is heard of when the loop turns.
             others_end=load.is_company and here.spent_ns > 0,
             left_ns=left_ns,
@@ -404,13 +464,33 @@ class InlineLane:
         )
         if wakeup is not None and lag_ns > 0 and admission is RUN:
             wakeup.measure_lag()  # Else nothing would, where nothing is left to workers for it.
-        if admission is not SPREAD:
+        if admission is not SPREAD and here.is_shared:
             estimate.try_worker_again()
         return admission
 
+    def _servers_for(self, estimate: Estimate, here: Turn, load: Load) -> int:
+        """How many workers executions may be spread over, by what was measured of both ways."""
+        company = here.company
+        is_shared = company.is_usual or load.busy > 0
+        if is_shared and (load.is_company or not load.busy):
+            is_shared = estimate.spreads = pays_to_spread(
+                self._machine,
+                alone_ns=estimate.alone_ns,
+                beside_ns=estimate.beside_ns,
+                worker_ns=estimate.worker_ns,
+                servers=self.servers,
+                others=company.others,
+                did=estimate.spreads,
+            )
+            here.is_shared = is_shared
+        else:
+            here.is_shared = True
+        estimate.is_beside = is_shared
+        return self.servers if here.is_shared else 0
+
     def _is_full(self) -> bool:
         """Whether all cores are taken by executions."""
-        return self._busy() + self.running > self._servers
+        return self._busy() + self.running > self.servers
 
     def _is_turn_of(self, client: int) -> bool:
         with self._lock:

@@ -8,8 +8,19 @@ from typing import NamedTuple
 from nnasync._core.workers.task import GO, Task
 from nnasync._core.workers.worker_thread import Worker
 from nnasync.errors import ResourceExhaustedTransient, because
-from nnasync.hal import Priority
+from nnasync.hal import NEVER_NS, Priority
 from nnasync.scheduler import Scheduler
+
+ALL = tuple(Priority)
+REGULAR = (Priority.HIGH, Priority.MEDIUM)
+LOW = (Priority.LOW,)
+"""Of which priorities the threads of a set take work."""
+
+_LOOK_AGAIN_NS = 50_000_000
+_POLICY_AGAIN_NS = 100_000
+
+HANGS_AFTER_NS = 100_000_000
+"""After this time, a settled execution that still runs counts for no thread and no core."""
 
 MOST_HANGING = 16
 """Executions of one prepared model that may hang on their threads before more are refused."""
@@ -32,12 +43,14 @@ class Load(NamedTuple):
 class Running:
     """Which thread runs which execution; threads that are lost count for no core.
 
-    `busy`, the number of cores, is read without the lock too.
+    `busy`, the number of cores, is read without the lock too. `spread` counts what is spread on the
+    threads for MEDIUM and HIGH: those for LOW do not go on with what is held back for a core.
     """
 
     def __init__(self) -> None:
         self._workers: dict[Task, Worker] = {}
         self.busy = 0
+        self.spread = 0
         self.lost = 0
 
     def __len__(self) -> int:
@@ -61,6 +74,7 @@ class Running:
         """Note that a thread runs an execution."""
         self._workers[task] = worker
         self.busy += 1
+        self.spread += _is_followed(task, worker)
 
     def end(self, task: Task) -> Worker:
         """Note that it does no more; which one it was. One that was lost stays so."""
@@ -69,6 +83,7 @@ class Running:
             self.lost -= 1
         else:
             self.busy -= 1
+            self.spread -= _is_followed(task, worker)
         return worker
 
     def lose(self, task: Task) -> bool:
@@ -79,6 +94,7 @@ class Running:
         worker.lost = True
         self.lost += 1
         self.busy -= 1
+        self.spread -= _is_followed(task, worker)
         return True
 
     def load(self, priority: Priority, scheduler: Scheduler, now: int, loop_ns: float) -> Load:
@@ -86,15 +102,21 @@ class Running:
 
         `loop_ns` is how long an execution may take on the thread of a loop.
         """
-        mine = [task for task in self.held() if task.priority >= priority]
-        left_ns = [max(0.0, (task.started_ns or now) + task.estimate.ns - now) for task in mine]
-        queued = sum(scheduler.totals[priority:])
-        queued_ns = scheduler.backlog_ns(priority)
-        is_company = 0 < queued_ns <= queued * loop_ns or any(
-            task.estimate.holds_loop and 0 < task.estimate.best_ns <= loop_ns for task in mine
-        )
-        backlog_ns = queued_ns + sum(left_ns)
-        return Load(len(mine) + queued, left_ns, backlog_ns, is_company)
+        left_ns: list[float] = []
+        queued, queued_ns, is_company = 0, 0.0, False
+        for task, worker in self._workers.items():
+            if worker.lost or task.priority < priority:
+                continue
+            estimate = task.estimate
+            # What is late by so long is taken to need as long again.
+            left_ns.append(abs((task.started_ns or now) + estimate.ns - now))
+            if estimate.holds_loop and 0 < estimate.best_ns <= loop_ns:
+                is_company = True
+        if any(scheduler.totals):
+            queued = sum(scheduler.totals[priority:])
+            queued_ns = scheduler.backlog_ns(priority)
+            is_company = is_company or 0 < queued_ns <= queued * loop_ns
+        return Load(len(left_ns) + queued, left_ns, queued_ns + sum(left_ns), is_company)
 
     def check_hanging(self, task: Task) -> None:
         """Raise ResourceExhaustedTransient where the device holds too many threads already."""
@@ -108,21 +130,64 @@ class Running:
             )
             raise because("hanging", ResourceExhaustedTransient(text))
 
-    def staying(self, now: int) -> int:
-        """How many executions go on, within the budget of cores."""
-        return sum(task.stop.raised == GO and not _overdraws(task, now) for task in self._workers)
+    def low_is_due(self, scheduler: Scheduler, now: int) -> bool:
+        """Whether LOW may overdraw the budget for its age: one execution at a time."""
+        is_due = scheduler.due_ns(Priority.LOW) <= now
+        return is_due and not any(each.priority is Priority.LOW for each in self.held())
 
-    def victim(
-        self, priority: Priority, now: int, may_stop: Callable[[Task, Worker], bool]
+    def look_again_ns(self, scheduler: Scheduler, now: int) -> int:
+        """When LOW is due, running work loses its shield, or a policy wants to be asked again."""
+        shields = (task.shielded_until_ns for task in self._workers)
+        return min(
+            max(scheduler.due_ns(Priority.LOW), now + _LOOK_AGAIN_NS),
+            min((shield for shield in shields if shield > now), default=NEVER_NS),
+            max(scheduler.look_again_ns(now), now + _POLICY_AGAIN_NS),
+        )
+
+    def in_the_way(
+        self, priority: Priority, scheduler: Scheduler, cores: int, now: Callable[[], int]
     ) -> Task | None:
+        """Which execution is to yield, where cores are missing for queued ones of this priority.
+
+        And of those above it; under a policy the priority does not matter.
+        """
+        if scheduler.is_governed:
+            return self._stopped_by_policy(scheduler, cores, now())
+        _, medium, waiting = scheduler.totals
+        if priority is Priority.MEDIUM:
+            waiting += medium
+        if len(self._workers) + waiting <= cores:
+            return None
+        now_ns = now()
+        for task in self._workers:
+            if task.stop.raised == GO and not _overdraws(task, now_ns):
+                waiting += 1
+        return None if waiting <= cores else self._victim(priority, scheduler, now_ns)
+
+    def _victim(self, priority: Priority, scheduler: Scheduler, now: int) -> Task | None:
         """The execution of the least priority below this one, of those that may be stopped."""
         victim: Task | None = None
         for task, worker in self._workers.items():
             if task.priority >= priority or task.stop.raised or task.shielded_until_ns > now:
                 continue
-            if may_stop(task, worker) and (victim is None or task.priority < victim.priority):
+            # What runs on a thread of the other set has it as its client's share.
+            may_stop = worker.priorities is not REGULAR or scheduler.displaces(task, priority)
+            if may_stop and (victim is None or task.priority < victim.priority):
                 victim = task
         return victim
+
+    def _stopped_by_policy(self, scheduler: Scheduler, cores: int, now: int) -> Task | None:
+        """The execution that a policy stops, if all cores are taken by such as go on."""
+        staying = [task for task in self.held() if task.stop.raised == GO]
+        if len(staying) < cores:
+            return None
+        stopped = scheduler.preempted(staying, now)
+        return stopped if isinstance(stopped, Task) else None
+
+
+def _is_followed(task: Task, worker: Worker) -> bool:
+    """Whether the thread of a spread execution takes the next one after it."""
+    return task.is_spread and worker.priorities is REGULAR
 
 
 def _overdraws(task: Task, now: int) -> bool:

@@ -123,19 +123,20 @@ def contained(error: BaseException, who: str) -> NNError:
 class Task(Job):
     """One execution on its way: queued, running, preempted, settled, released.
 
-    `owner` is the same object for all executions of one prepared model.
+    `owner` is the same object for all executions of one prepared model. `is_spread` is whether it
+    might as well run on the thread of a loop, and shares the cores with that.
     """
 
     __slots__ = (
         "_release",
         "_released",
-        "active_ns",
         "alarm",
         "call",
         "fence",
         "finished",
         "finished_ns",
         "is_counted",
+        "is_spread",
         "launched_ns",
         "name",
         "owner",
@@ -161,9 +162,9 @@ class Task(Job):
         self.alarm: Alarm | None = None
         self.launched_ns = now_ns()
         self.ready_ns = self.started_ns = self.finished_ns = 0
-        self.active_ns = 0
         self.finished = False
         self.is_counted = True
+        self.is_spread = False
         self._released = False
         self._release: list[Callable[[], object]] = []
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 from collections.abc import Callable, Sequence
 
 from nnasync import tracing
 from nnasync._core.clock import EarliestAlarm, Watchdog, now_ns
-from nnasync._core.endings import close_at_exit, joined_at_exit, renewed_in_child
+from nnasync._core.endings import close_at_exit, renewed_in_child
 from nnasync._core.workers.admission import Company
 from nnasync._core.workers.demotion import Demotion, LowOsPriority
 from nnasync._core.workers.helper_threads import HelperThreads
 from nnasync._core.workers.inline import InlineLane
 from nnasync._core.workers.refusals import closed, missed, no_thread, unwatched
-from nnasync._core.workers.running import Load, Running
+from nnasync._core.workers.running import ALL, HANGS_AFTER_NS, LOW, REGULAR, Load, Running
 from nnasync._core.workers.task import ABORT, GO, YIELD, Task, contained
 from nnasync._core.workers.worker_thread import ThreadStarter, Worker, WorkersStatistics
 from nnasync.errors import (
@@ -30,17 +31,11 @@ from nnasync.errors import (
 from nnasync.fences import Fence
 from nnasync.hal import Priority
 from nnasync.machine.decisions import Decisions, decide
-from nnasync.scheduler import AGING_NS, NEVER_NS, Job, Scheduler, displaced
+from nnasync.scheduler import AGING_NS, NEVER_NS, Job, Policy, PolicyError, Scheduler, displaced
 from nnasync.tracing import Tracer, vlog
 from nnasync.tracing.spans import belongs_to, leaves
 
-HANGS_AFTER_NS = 100_000_000
-"""After this time, a settled execution that still runs counts for no thread and no core."""
-
-_ALL = tuple(Priority)
-_REGULAR = (Priority.HIGH, Priority.MEDIUM)
-_LOW = (Priority.LOW,)
-_LOOK_AGAIN_NS = 50_000_000
+logger = logging.getLogger(__name__)
 
 
 class Workers:
@@ -60,23 +55,22 @@ class Workers:
         low_engine_priority: bool = True,
         aging_ns: int = AGING_NS,
         machine: Decisions | None = None,
+        policy: Policy | None = None,
     ) -> None:
-        """`machine` is what follows from its costs.
+        """`machine` is what follows from its costs; `policy` None is the default rule.
 
         `on_start` is called on each new thread, and lowers its OS priority if it gives way.
         """
-        self.cores, self._loop_ns = cores, inline_budget_ns
-        self.queue_limit = queue_limit
-        self.watchdog = watchdog
-        self.tracer = tracer
+        self.cores, self.queue_limit, self._loop_ns = cores, queue_limit, inline_budget_ns
+        self.watchdog, self.tracer = watchdog, tracer
         self._on_start = on_start
         self._demotion = Demotion(low_os_priority, engines=low_engine_priority)
         self._thread_starter = ThreadStarter() if self._demotion.has_threads else None
-        self._scheduler = Scheduler(
-            servers=cores, queue_limit=queue_limit, aging_ns=aging_ns, room=queue_limit
-        )
+        limits = {"queue_limit": queue_limit, "room": queue_limit}
+        self._scheduler = Scheduler(servers=cores, aging_ns=aging_ns, policy=policy, **limits)
+        self._scheduler.on_failure = self._policy_failed
         self._lock = renewed_in_child(threading.Lock())
-        self._idle: dict[tuple[Priority, ...], list[Worker]] = {_REGULAR: [], _LOW: []}
+        self._idle: dict[tuple[Priority, ...], list[Worker]] = {REGULAR: [], LOW: []}
         self._workers: list[Worker] = []
         self._running = Running()
         self._live: set[Task] = set()
@@ -97,7 +91,9 @@ class Workers:
         belongs_to(tracer)  # Inline runs are on the thread of the loop.
         self._closed = False
         self._aging = EarliestAlarm(watchdog, self._age)
+        self._policy_failed(self._scheduler.failure)
         self._hot = 0
+        self._holds_back = False
         self._company = Company()
         close_at_exit(self)
         self._worker_runs = self._worker_ns = self._preemptions = 0
@@ -106,15 +102,16 @@ class Workers:
 
     @property
     def is_busy(self) -> bool:
-        """Whether executions other than that of the calling thread run or wait, now or usually.
+        """Whether executions run beside that of the calling thread, now or usually.
 
-        To be asked when an execution begins, since each time counts for what is usual.
+        Not where they are better one after the other. To be asked when an execution begins, since
+        each time counts for what is usual.
         """
-        mine = threading.get_ident() in self._by_thread
-        waits = self.turns.here.waiting or any(self._scheduler.totals)
+        mine, here = threading.get_ident() in self._by_thread, self.turns.here
+        waits = here.waiting or any(self._scheduler.totals)
         has_others = self._running.busy > mine or bool(waits)
         self._company.note(has_others=has_others)
-        return has_others or self._company.is_usual
+        return here.is_shared and (has_others or self._company.is_usual)
 
     @property
     def is_at_rest(self) -> bool:
@@ -281,9 +278,9 @@ class Workers:
         """Enter the fast state: a worker thread is started and kept ready."""
         with self._lock:
             self._hot += 1
-            if not self._closed and not self._idle[_REGULAR] and not self._is_full(_REGULAR):
+            if not self._closed and not self._idle[REGULAR] and not self._is_full(REGULAR):
                 with contextlib.suppress(ResourceExhaustedTransient):
-                    self._start(_REGULAR)
+                    self._start(REGULAR)
 
     def leave_fast_state(self) -> None:
         """Leave the fast state."""
@@ -319,8 +316,8 @@ class Workers:
             self._aging.disarm()
             if self._thread_starter is not None:
                 self._thread_starter.close()
-            idle = self._idle[_REGULAR] + self._idle[_LOW]
-            self._idle = {_REGULAR: [], _LOW: []}
+            idle = self._idle[REGULAR] + self._idle[LOW]
+            self._idle = {REGULAR: [], LOW: []}
         for worker in idle:
             worker.wake()
         self.helper_threads.close()
@@ -329,11 +326,9 @@ class Workers:
     def join(self, timeout_s: float) -> int:
         """Wait for the threads, in all at most so long; the number of those that still run."""
         end_ns = now_ns() + int(timeout_s * 1e9)
-        for worker in list(self._workers):
-            if worker.thread is not None and worker.thread is not threading.current_thread():
-                worker.thread.join(max(0.0, (end_ns - now_ns()) / 1e9))
+        living = Worker.join_all(self._workers, end_ns)
         self.helper_threads.join(max(0.0, (end_ns - now_ns()) / 1e9))
-        return sum(w.thread is not None and w.thread.is_alive() for w in self._workers)
+        return living
 
     def _load(self, priority: Priority) -> Load:
         with self._lock:
@@ -342,24 +337,40 @@ class Workers:
     # -- choosing threads; the lock is held
 
     def _worker_for(self, task: Task) -> Worker | None:
+        is_governed = self._scheduler.is_governed
+        is_low = task.priority is Priority.LOW and not is_governed
         finishing = self._by_thread.get(threading.get_ident())
-        if finishing is not None and finishing.finishing and task.priority in finishing.priorities:
+        if (
+            finishing is not None
+            and finishing.finishing
+            and (finishing.priorities is LOW) is is_low
+        ):
             finishing.finishing = False
             return None
-        if task.priority is Priority.LOW:
+        if is_low:
             self._watch_age()
             return self._low_worker()
+        if is_governed:
+            self._watch_age()
         self._make_room(task.priority)
-        return self._idle_worker(_REGULAR)
+        shares = task.is_spread and not is_governed and self.inline.servers > 0
+        if shares and self._running.spread + self._coming() >= self.inline.servers:
+            self._holds_back = True
+            return None  # A core is that of the loop's thread, which runs the like of it.
+        return self._idle_worker(REGULAR)
 
     def _may_start_low(self) -> bool:
+        if not self._scheduler.queued(LOW):
+            return False
         has_core = self._running.busy < self.cores
-        return self._scheduler.queued(_LOW) > 0 and (has_core or self._low_is_due())
+        return has_core or self._running.low_is_due(self._scheduler, now_ns())
+
+    def _coming(self, priorities: tuple[Priority, ...] = REGULAR) -> int:
+        return sum(each.coming for each in self._workers if each.priorities is priorities)
 
     def _low_worker(self) -> Worker | None:
-        coming = sum(each.coming for each in self._workers if each.priorities is _LOW)
-        is_wanted = self._scheduler.queued(_LOW) > coming and self._may_start_low()
-        return self._idle_worker(_LOW) if is_wanted else None
+        is_wanted = self._scheduler.queued(LOW) > self._coming(LOW) and self._may_start_low()
+        return self._idle_worker(LOW) if is_wanted else None
 
     def _idle_worker(self, priorities: tuple[Priority, ...]) -> Worker | None:
         idle = self._idle[priorities]
@@ -375,81 +386,62 @@ class Workers:
         return None
 
     def _is_full(self, priorities: tuple[Priority, ...]) -> bool:
-        counted = (
-            each.priorities is priorities and not (each.lost or each.leaving)
-            for each in self._workers
-        )
-        return sum(counted) >= self.cores
+        return sum(each.serves(priorities) for each in self._workers) >= self.cores
 
     def _make_room(self, priority: Priority) -> None:
         """Ask one execution to yield if cores are missing for those of this priority and above."""
-        waiting = self._scheduler.queued(_REGULAR if priority is Priority.MEDIUM else _REGULAR[:1])
-        if len(self._running) + waiting <= self.cores:
-            return
-        now = now_ns()
-        if self._running.staying(now) + waiting <= self.cores:
-            return
-        victim = self._running.victim(
-            priority,
-            now,
-            # What runs on a thread of the other set has it as its client's share.
-            lambda task, worker: (
-                worker.priorities is not _REGULAR or self._scheduler.displaces(task, priority)
-            ),
-        )
+        victim = self._running.in_the_way(priority, self._scheduler, self.cores, now_ns)
         if victim is not None:
             victim.stop.raised = YIELD
 
     def _start(self, priorities: tuple[Priority, ...]) -> None:
-        demoted = priorities is _LOW and self._demotion.demotes_threads
+        demoted = priorities is LOW and self._demotion.demotes_threads
         worker = Worker(priorities, demoted=demoted)
-        name = f"nnasync-{'low' if priorities is _LOW else 'worker'}-{len(self._workers)}"
-        worker.thread = threading.Thread(target=self._work, args=(worker,), name=name, daemon=True)
+        name = f"nnasync-{'low' if priorities is LOW else 'worker'}-{len(self._workers)}"
+        is_worker = threading.get_ident() in self._by_thread
         try:
             if self._closed:
                 raise RuntimeError("the runtime is closed")
-            if self._thread_starter is not None and threading.get_ident() in self._by_thread:
-                self._thread_starter.start(worker.thread)
-            else:
-                worker.thread.start()
+            worker.begin(name, self._work, self._thread_starter if is_worker else None)
         except RuntimeError as error:
             raise no_thread(f"no thread for executions: {error}") from error
-        joined_at_exit(worker.thread)
         self._workers.append(worker)
 
     # -- aging: work that is due gets a thread, and keeps it for a while; the lock is held
 
-    def _low_is_due(self) -> bool:
-        """Whether LOW may overdraw the budget for its age: one execution at a time."""
-        is_due = self._scheduler.due_ns(Priority.LOW) <= now_ns()
-        return is_due and not any(each.priority is Priority.LOW for each in self._running.held())
-
     def _watch_age(self) -> None:
-        """Have an alarm armed for when LOW is due, or when running work loses its shield."""
-        now = now_ns()
-        shields = (task.shielded_until_ns for task in self._running)
-        at_ns = min(
-            max(self._scheduler.due_ns(Priority.LOW), now + _LOOK_AGAIN_NS),
-            min((shield for shield in shields if shield > now), default=NEVER_NS),
-        )
+        """Have an alarm armed for when time alone changes what may run."""
         if not self._closed:
-            self._aging.arm(at_ns)
+            self._aging.arm(self._running.look_again_ns(self._scheduler, now_ns()))
+
+    def _policy_failed(self, failure: PolicyError | None) -> None:
+        """Have the default rule begin at once, and the failure told where no lock is held."""
+        self._failure = failure
+        if failure is not None:
+            self._aging.arm(now_ns())
 
     def _age(self) -> None:
         """Callback of the alarm; takes the lock."""
-        low = None
+        woken: list[Worker | None] = []
         with self._lock:
             self._aging.rang()
             if self._closed:
                 return
-            if self._scheduler.queued(_REGULAR[:1]):
+            if self._scheduler.queued(REGULAR[:1]):
                 self._make_room(Priority.HIGH)
             self._make_room(Priority.MEDIUM)
+            failure, self._failure = self._failure, None
             with contextlib.suppress(ResourceExhaustedTransient):
-                low = self._low_worker()
+                woken.append(self._low_worker())
+                if failure is not None or self._scheduler.is_governed:
+                    wanted = min(self.cores - self._running.busy, self._scheduler.queued(REGULAR))
+                    woken += (self._idle_worker(REGULAR) for _ in range(wanted))
             self._watch_age()
-        if low is not None:
-            low.wake()
+        for worker in woken:
+            if worker is not None:
+                worker.wake()
+        if failure is not None:
+            logger.warning("%s; the default rule goes on in its place", failure, exc_info=failure)
 
     # -- the life of a worker thread
 
@@ -495,21 +487,29 @@ class Workers:
 
         If there is none it becomes idle, and another thread may be woken.
         """
-        is_regular = worker.priorities is _REGULAR
-        asked = _ALL if is_regular and self._scheduler.low_goes_first() else worker.priorities
+        is_regular = worker.priorities is REGULAR
+        asked = ALL if is_regular and self._scheduler.low_goes_first() else worker.priorities
         # Whatever is queued when the runtime closes does not begin: closing answers it.
         budget = not self._closed and (is_regular or self._may_start_low())
         job = self._scheduler.next(now_ns(), asked) if budget else None
         if isinstance(job, Task):
             self._running.begin(job, worker)
             job.stop.demoted = self._demotion.demotes_engine_threads(job.priority)
-            if job.shielded_until_ns:
+            if job.shielded_until_ns or self._scheduler.is_governed:
                 self._watch_age()
             if is_regular:
                 self._make_room(job.priority)
+                if self._holds_back and not job.is_spread:
+                    # What was to follow on this thread would wait for something else.
+                    self._holds_back = False
+                    with contextlib.suppress(ResourceExhaustedTransient):
+                        more = self._scheduler.queued(REGULAR) > self._coming()
+                        return job, self._idle_worker(REGULAR) if more else None
             return job, None
         low = None
         if not self._closed:
+            if self._scheduler.is_governed:
+                self._watch_age()
             self._idle[worker.priorities].append(worker)
             # Its core is free again, and only LOW work can be waiting for one.
             with contextlib.suppress(ResourceExhaustedTransient):
@@ -583,7 +583,7 @@ class Workers:
                 return
             regular = low = None
             with contextlib.suppress(ResourceExhaustedTransient):
-                regular = self._idle_worker(_REGULAR) if self._scheduler.queued(_REGULAR) else None
+                regular = self._idle_worker(REGULAR) if self._scheduler.queued(REGULAR) else None
             with contextlib.suppress(ResourceExhaustedTransient):
                 low = self._low_worker()
         for replacement in (regular, low):

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import queue
 import threading
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 
 import msgspec
 
+from nnasync._core.clock import now_ns
+from nnasync._core.endings import joined_at_exit
 from nnasync.hal import Priority
 from nnasync.scheduler import SchedulerStatistics
 from nnasync.tracing import Count
@@ -90,6 +93,21 @@ class Worker:
         self.leaving = False
         self.thread: threading.Thread | None = None
 
+    def begin(
+        self, name: str, work: Callable[[Worker], object], starter: ThreadStarter | None
+    ) -> None:
+        """Start the thread, on behalf of `starter` if there is one; raises RuntimeError."""
+        self.thread = threading.Thread(target=work, args=(self,), name=name, daemon=True)
+        if starter is None:
+            self.thread.start()
+        else:
+            starter.start(self.thread)
+        joined_at_exit(self.thread)
+
+    def serves(self, priorities: tuple[Priority, ...]) -> bool:
+        """Whether it is one of the set of these priorities that can be counted on."""
+        return self.priorities is priorities and not (self.lost or self.leaving)
+
     def park(self) -> None:
         """Wait until it is woken."""
         self.signal.acquire()
@@ -97,3 +115,12 @@ class Worker:
     def wake(self) -> None:
         """End its wait, or the next one."""
         self.signal.release()
+
+    @staticmethod
+    def join_all(workers: Iterable[Worker], end_ns: int) -> int:
+        """Wait for the threads but the calling one until then at most; how many are left."""
+        threads = [worker.thread for worker in workers if worker.thread is not None]
+        for thread in threads:
+            if thread is not threading.current_thread():
+                thread.join(max(0.0, (end_ns - now_ns()) / 1e9))
+        return sum(thread.is_alive() for thread in threads)

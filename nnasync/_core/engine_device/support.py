@@ -1,0 +1,58 @@
+"""What an engine says that it supports of a model, held to the rules that all devices have."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from nnasync._core import validation
+from nnasync._core.deferred import deferred
+from nnasync.engine.contract import Engine
+from nnasync.errors import ModelError
+from nnasync.hal import Model
+
+if TYPE_CHECKING:
+    from nnasync._core.engine_device import reasons
+else:
+    reasons = deferred("nnasync._core.engine_device.reasons")
+
+logger = logging.getLogger(__name__)
+
+
+def supported(engine: Engine, name: str, model: Model) -> tuple[bool, ...]:
+    """The supported operations of a model; a mistake in the answer is logged with the name."""
+    answers, fault = _asked(engine, model)
+    if fault:
+        logger.warning("%s: %s", name, fault)
+    return answers
+
+
+def why_not(engine: Engine, model: Model) -> tuple[str | None, ...]:
+    """Mistakes of the driver first, then unreadable memory, then the driver's reasons."""
+    answers, fault = _asked(engine, model)
+    if fault:
+        texts = reasons.reasons_of(model, answers, (fault,) * len(answers))
+        return tuple(texts)
+    readable, have_memory = validation.supportable(model)
+    said, note = reasons.asked(engine, readable)
+    texts = reasons.reasons_of(model, answers, said, note=note)
+    return tuple(
+        (text or None) if has_memory else reasons.NO_MEMORY
+        for text, has_memory in zip(texts, have_memory, strict=True)
+    )
+
+
+def _asked(engine: Engine, model: Model) -> tuple[tuple[bool, ...], str]:
+    """The supported operations of a model, and the mistakes in the engine's answer."""
+    readable, have_memory = validation.supportable(model)
+    nothing = (False,) * len(have_memory)
+    try:
+        validation.validate_model(readable)
+    except ModelError:
+        if readable is model:
+            raise
+        return nothing, ""
+    answers = tuple(map(bool, engine.supported_operations(readable)))
+    if len(answers) != len(nothing):
+        return nothing, reasons.miscounted(len(answers), len(nothing))
+    return tuple(a and b for a, b in zip(answers, have_memory, strict=True)), ""
