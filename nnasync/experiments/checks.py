@@ -1,0 +1,76 @@
+"""What the structs of an experiment have in common: a kind, checks, and the border of units."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from nnasync.errors import ExperimentError
+
+MOST = 1e10
+"""The largest number that an experiment takes where nothing else is said: 116 days, as time."""
+
+_LEAST_HZ, _MOST_HZ = 1e-9, 1e9
+_LONGEST_NS = 2.0**62
+
+
+def _tag(name: str) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
+
+
+class Kind(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag=_tag):
+    """Base of alternatives, which files tell apart by `kind`: the class's name in snake_case."""
+
+
+def at_least(what: str, value: float, least: float, most: float = MOST) -> None:
+    """Raise ExperimentError unless a value is a number from `least` to `most`."""
+    if not (math.isfinite(value) and value >= least):
+        raise ExperimentError(f"{what} is {value:g}, and must be {least:g} or more")
+    _at_most(what, value, most)
+
+
+def positive(what: str, value: float, most: float = MOST) -> None:
+    """Raise ExperimentError unless a value is greater than 0, finite, and at most `most`."""
+    if not value > 0:
+        raise ExperimentError(f"{what} is {value:g}, and must be greater than 0")
+    _at_most(what, value, most)
+
+
+def variation(what: str, cv: float, least: float = 0) -> None:
+    """Raise ExperimentError unless a coefficient of variation is from `least` to 100.
+
+    Beyond that nearly all of what is drawn is next to nothing, and the rest beyond measure.
+    """
+    at_least(what, cv, least, 100)
+
+
+def startable(what: str, rate_hz: float) -> None:
+    """Raise ExperimentError unless a rate is one a century at least, and one a nanosecond at most.
+
+    Nothing could start more; nothing would come of less.
+    """
+    positive(what, rate_hz, math.inf)
+    if rate_hz > _MOST_HZ:
+        raise ExperimentError(
+            f"{what} is {rate_hz:g}, more than one request a nanosecond, which nothing could start"
+        )
+    at_least(what, rate_hz, _LEAST_HZ)
+
+
+def whole_ns(values_ns: NDArray[np.float64], least_ns: int = 0) -> NDArray[np.int64]:
+    """Whole nanoseconds of numbers of any size: what is beyond measure is the longest there is."""
+    return np.clip(np.rint(values_ns), least_ns, _LONGEST_NS).astype(np.int64)
+
+
+def _at_most(what: str, value: float, most: float) -> None:
+    if value > most:
+        raise ExperimentError(f"{what} is {value:g}, and must be {most:g} or less")
+
+
+def to_ns(duration_ms: float) -> int:
+    """Milliseconds, as people write them, in whole nanoseconds."""
+    return round(duration_ms * 1e6)

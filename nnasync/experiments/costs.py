@@ -1,0 +1,201 @@
+"""What requests cost: how long each runs on a core when nothing disturbs it.
+
+`draw(rng, count)` gives costs in nanoseconds, whole numbers of at least 1. `mean_ns` is their
+expectation, from which loads are reckoned. Where a run may be interrupted is a matter of its steps:
+`borders` are the shares of its length at which operations end.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nnasync.errors import ExperimentError
+from nnasync.experiments.checks import Kind, at_least, positive, variation, whole_ns
+
+CostsNs: TypeAlias = NDArray[np.int64]
+
+
+class Constant(Kind, frozen=True):
+    """Each request costs `ms`."""
+
+    ms: float
+
+    def __post_init__(self) -> None:
+        positive("ms", self.ms)
+
+    @property
+    def mean_ns(self) -> float:
+        """The expected cost."""
+        return self.ms * 1e6
+
+    def draw(self, rng: np.random.Generator, count: int) -> CostsNs:
+        """So many costs in nanoseconds."""
+        return np.full(count, max(1, round(self.ms * 1e6)), np.int64)
+
+
+class Exponential(Kind, frozen=True):
+    """Costs have an exponential distribution, as the classical queues have."""
+
+    mean_ms: float
+
+    def __post_init__(self) -> None:
+        positive("mean_ms", self.mean_ms)
+
+    @property
+    def mean_ns(self) -> float:
+        """The expected cost."""
+        return self.mean_ms * 1e6
+
+    def draw(self, rng: np.random.Generator, count: int) -> CostsNs:
+        """So many costs in nanoseconds."""
+        return _whole(rng.exponential(self.mean_ms * 1e6, count))
+
+
+class Lognormal(Kind, frozen=True):
+    """Costs have a lognormal distribution with coefficient of variation `cv`."""
+
+    mean_ms: float
+    cv: float
+
+    def __post_init__(self) -> None:
+        positive("mean_ms", self.mean_ms)
+        variation("cv", self.cv)
+
+    @property
+    def mean_ns(self) -> float:
+        """The expected cost."""
+        return self.mean_ms * 1e6
+
+    def draw(self, rng: np.random.Generator, count: int) -> CostsNs:
+        """So many costs in nanoseconds."""
+        return _whole(self.mean_ms * 1e6 * _factors(rng, self.cv, count))
+
+
+class Histogram(Kind, frozen=True):
+    """Measured costs: `counts[i]` of them lie evenly between `edges_ms[i]` and the next edge."""
+
+    edges_ms: tuple[float, ...]
+    counts: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        edges, counts = self.edges_ms, self.counts
+        if len(edges) != len(counts) + 1 or not counts:
+            raise ExperimentError(
+                f"edges_ms has {len(edges)} values and counts {len(counts)}: there must be one "
+                "edge more than counts, and one count at least"
+            )
+        at_least("edges_ms[0]", edges[0], 0)
+        for number, (low, high) in enumerate(itertools.pairwise(edges)):
+            if not low < high < math.inf:
+                raise ExperimentError(
+                    f"edges_ms[{number + 1}] is {high:g}, and must be greater than the one before, "
+                    f"{low:g}"
+                )
+        at_least("the last of edges_ms", edges[-1], 0)
+        for number, count in enumerate(counts):
+            at_least(f"counts[{number}]", count, 0)
+        positive("the sum of counts", sum(counts))
+
+    @property
+    def mean_ns(self) -> float:
+        """The expected cost."""
+        edges = np.array(self.edges_ms)
+        return float(np.dot((edges[:-1] + edges[1:]) / 2, self.counts) / sum(self.counts) * 1e6)
+
+    def draw(self, rng: np.random.Generator, count: int) -> CostsNs:
+        """So many costs in nanoseconds."""
+        shares = np.concatenate(([0.0], np.cumsum(self.counts) / sum(self.counts)))
+        return _whole(np.interp(rng.random(count), shares, np.array(self.edges_ms) * 1e6))
+
+
+class Steps(Kind, frozen=True):
+    """Requests run in steps of `steps_ms`, and may be interrupted between them.
+
+    With a `cv`, all steps of a request are longer or shorter by one factor, which is lognormal with
+    that coefficient of variation.
+    """
+
+    steps_ms: tuple[float, ...]
+    cv: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.steps_ms:
+            raise ExperimentError("steps_ms is empty, and must have one step at least")
+        for number, step_ms in enumerate(self.steps_ms):
+            positive(f"steps_ms[{number}]", step_ms)
+        variation("cv", self.cv)
+
+    @property
+    def mean_ns(self) -> float:
+        """The expected cost."""
+        return sum(self.steps_ms) * 1e6
+
+    @property
+    def borders(self) -> tuple[float, ...]:
+        """The shares of a request's length at which its steps end; the last one is 1."""
+        ends = np.cumsum(self.steps_ms)
+        return tuple((ends / ends[-1]).tolist())
+
+    def draw(self, rng: np.random.Generator, count: int) -> CostsNs:
+        """So many costs in nanoseconds."""
+        return _whole(self.mean_ns * _factors(rng, self.cv, count))
+
+
+class Recorded(Kind, frozen=True):
+    """Costs are those of the trace; `mean_ms` is what they are taken for in reckoning a load."""
+
+    mean_ms: float = 0.0
+
+    def __post_init__(self) -> None:
+        at_least("mean_ms", self.mean_ms, 0)
+
+    @property
+    def mean_ns(self) -> float:
+        """The expected cost, as far as it was said."""
+        return self.mean_ms * 1e6
+
+
+class Network(Kind, frozen=True):
+    """A real network: a model file, and its steps as they were measured.
+
+    A simulation needs the steps; a real run needs the file.
+    """
+
+    model: str
+    steps_ms: tuple[float, ...] = ()
+    cv: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.steps_ms:
+            self.steps()
+
+    def steps(self) -> Steps:
+        """The measured steps, as a cost; raises ExperimentError where there are none."""
+        if not self.steps_ms:
+            raise ExperimentError(
+                f"the steps of {self.model} are not known: measure them, or run it for real"
+            )
+        return Steps(self.steps_ms, self.cv)
+
+    @property
+    def mean_ns(self) -> float:
+        """The expected cost; raises ExperimentError as long as the steps are not known."""
+        return self.steps().mean_ns
+
+
+Cost: TypeAlias = Constant | Exponential | Lognormal | Histogram | Steps | Recorded | Network
+
+
+def _factors(rng: np.random.Generator, cv: float, count: int) -> NDArray[np.float64]:
+    """Lognormal numbers with mean 1."""
+    variance = math.log1p(cv * cv)
+    return rng.lognormal(-variance / 2, math.sqrt(variance), count)
+
+
+def _whole(costs_ns: NDArray[np.float64]) -> CostsNs:
+    return whole_ns(costs_ns, 1)

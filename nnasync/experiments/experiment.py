@@ -1,0 +1,179 @@
+"""An experiment: streams on cores under a policy, and what of that is swept.
+
+The same object is made in Python and read from a file (see `files`); `points` are its combinations,
+each an experiment without a sweep.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from nnasync.errors import ExperimentError, InvalidArgument
+from nnasync.experiments.checks import MOST
+from nnasync.experiments.clients import client_numbers
+from nnasync.experiments.costs import Network
+from nnasync.experiments.sweeps import points
+from nnasync.experiments.workload import Stream, Workload, at_load, offered_load
+from nnasync.scheduler import AGING_NS, Policy, resolve_policy
+
+Positive = Annotated[float, msgspec.Meta(gt=0, le=MOST)]
+Whole = Annotated[int, msgspec.Meta(ge=1)]
+PolicyChoice = str | dict[str, Any]
+"""A name, or a table of a name and the policy's parameters."""
+
+_PLACE = re.compile(r"^(?P<text>.*) - at `(?:key in )?\$\.?(?P<path>.*)`$", re.DOTALL)
+
+
+class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What is run, simulated or for real.
+
+    load: where it is given, the rates of open arrivals are scaled until this share of the cores'
+    time is asked for; those of the streams that `scaled` names, if it names any. policy: a name,
+    or a table of a name and parameters. overheads: what calls cost is measured once on this
+    machine, or "none". aging_ms: when work below HIGH is due for its age under the default policy.
+    queue_limit: how many requests of a client may wait. device: whether costs that are no network's
+    load the cores of a real run, "spin", or only take as long, "sleep". Each repeat has a seed of
+    its own, from `seed` on; a real run has `real_repeats` of them. sweep: keys, such as "load" or
+    "streams.photos.arrivals.cv", with the values that they take; `x` is the key along the charts.
+    """
+
+    streams: tuple[Stream, ...]
+    name: Annotated[str, msgspec.Meta(pattern=r"^[^/\\\0]{1,200}$")] = "experiment"
+    title: str = ""
+    about: str = ""
+    policy: PolicyChoice = "default"
+    cores: Whole = 1
+    load: Positive | None = None
+    scaled: tuple[str, ...] = ()
+    duration_s: Positive = 10.0
+    repeats: Whole = 1
+    real_repeats: Whole = 1
+    seed: Annotated[int, msgspec.Meta(ge=0)] = 0
+    overheads: Literal["measured", "none"] = "measured"
+    aging_ms: Positive = AGING_NS / 1e6
+    queue_limit: Whole = 1024
+    device: Literal["sleep", "spin"] = "sleep"
+    sweep: dict[str, list[Any]] = {}
+    x: str = ""
+
+    def __post_init__(self) -> None:
+        Workload(self.streams)
+
+    def points(self) -> tuple[Point, ...]:
+        """Every combination of the sweep, checked.
+
+        Raises:
+            ExperimentError: A value is not legal, or a key of the sweep names nothing; the message
+                has the key and the point.
+        """
+        document = msgspec.to_builtins(self)
+        axes = document.pop("sweep")
+        return tuple(
+            Point(index, each.values, _checked(each.values, each.document))
+            for index, each in enumerate(points(document, axes))
+        )
+
+    @property
+    def has_unmeasured(self) -> bool:
+        """Whether a stream runs a network that does not say what it costs."""
+        costs = (stream.cost for stream in self.streams)
+        return any(isinstance(cost, Network) and not cost.steps_ms for cost in costs)
+
+    def workload(self) -> Workload:
+        """The streams, scaled to the load.
+
+        Raises:
+            ExperimentError: There is a load, and nothing that it could scale.
+        """
+        if self.load is None:
+            return Workload(self.streams)
+        names = {stream.name for stream in self.streams}
+        if unknown := set(self.scaled) - names:
+            raise ExperimentError(f"scaled: there is no stream {', '.join(sorted(unknown))}")
+        chosen = [s for s in self.streams if not self.scaled or s.name in self.scaled]
+        others = [s for s in self.streams if s not in chosen]
+        fixed = offered_load(Workload(tuple(others)), self.cores) if others else 0.0
+        if self.load <= fixed:
+            raise ExperimentError(
+                f"load is {self.load:g}, and the streams that are not scaled ask for {fixed:g}"
+            )
+        scaled = at_load(Workload(tuple(chosen)), self.cores, self.load - fixed)
+        by_name = {stream.name: stream for stream in (*others, *scaled.streams)}
+        return Workload(tuple(by_name[stream.name] for stream in self.streams))
+
+    def make_policy(self) -> Policy | None:
+        """A policy of its own for one run; None is the default rule.
+
+        Raises:
+            ExperimentError: There is no such policy, or it does not take such parameters.
+        """
+        if isinstance(self.policy, str):
+            return resolve_policy(self.policy)
+        parameters = dict(self.policy)
+        name = parameters.pop("name", "")
+        if "clients" in parameters:
+            parameters["clients"] = self._by_number(parameters["clients"])
+        try:
+            return resolve_policy(name, **parameters)
+        except TypeError as error:
+            raise ExperimentError(f"policy: {name!r} does not take that: {error}") from error
+
+    def _by_number(self, clients: Any) -> Any:
+        """A table by names of clients as one by their numbers, in the order of the streams."""
+        names = client_numbers(self.streams)
+        if not isinstance(clients, Mapping):
+            raise ExperimentError(f"policy.clients is a table by names of clients, not {clients!r}")
+        if unknown := set(clients) - set(names):
+            raise ExperimentError(
+                f"policy.clients: no stream has the client {', '.join(sorted(unknown))}; there are "
+                f"{', '.join(map(repr, names))}"
+            )
+        return {str(names[name]): value for name, value in clients.items()}
+
+
+class Point(msgspec.Struct, frozen=True):
+    """One combination of a sweep: its values as they are shown, and the experiment at them."""
+
+    index: int
+    values: dict[str, float | str]
+    experiment: Experiment
+
+
+def experiment_of(document: dict[str, Any]) -> Experiment:
+    """The experiment of a document, such as a decoded file.
+
+    Raises:
+        ExperimentError: A key or a value is not legal; the message begins with the path of the key.
+    """
+    try:
+        return msgspec.convert(document, Experiment)
+    except msgspec.ValidationError as error:
+        raise ExperimentError(_key_first(str(error))) from None
+
+
+def at_point(error: Exception, values: Mapping[str, float | str]) -> ExperimentError:
+    """What went wrong, with the values of the sweep at which it did."""
+    where = ", ".join(f"{key} = {value}" for key, value in values.items())
+    return ExperimentError(f"{error} (where {where})" if where else str(error))
+
+
+def _key_first(message: str) -> str:
+    """What msgspec says of a value, after the path of its key as it stands in a file."""
+    found = _PLACE.match(message)
+    return f"{found['path']}: {found['text']}" if found and found["path"] else message
+
+
+def _checked(values: dict[str, float | str], document: dict[str, Any]) -> Experiment:
+    """The experiment at one point, with streams and a policy that can be made."""
+    try:
+        experiment = experiment_of(document)
+        if not experiment.has_unmeasured:
+            experiment.workload()
+        experiment.make_policy()
+    except InvalidArgument as error:
+        raise at_point(error, values) from None
+    return experiment

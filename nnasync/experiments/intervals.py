@@ -1,0 +1,83 @@
+"""Confidence intervals of what repeats of an experiment gave, after Student.
+
+Repeats have seeds of their own, so their figures are independent, and each is a mean or a quantile
+of many requests, so near enough to a normal distribution. The interval is then the mean, give or
+take `t * s / sqrt(n)`. The distribution of t has a closed form for whole degrees of freedom
+(Abramowitz and Stegun, 26.7.3 and 26.7.4), which is turned around by bisection.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+
+import msgspec
+
+CONFIDENCE = 0.95
+_BISECTIONS = 60
+
+
+class Interval(msgspec.Struct, frozen=True):
+    """A mean over `count` repeats; the true one is within `half` of it, with 95 % confidence.
+
+    `half` is None where there was one repeat only, which says nothing of its own precision.
+    """
+
+    mean: float
+    half: float | None
+    count: int
+
+    @property
+    def low(self) -> float:
+        """The lower end; the mean itself where nothing is known."""
+        return self.mean - (self.half or 0.0)
+
+    @property
+    def high(self) -> float:
+        """The upper end; the mean itself where nothing is known."""
+        return self.mean + (self.half or 0.0)
+
+    def overlaps(self, other: Interval) -> bool:
+        """Whether the two have values in common."""
+        return self.low <= other.high and other.low <= self.high
+
+
+def interval(values: Sequence[float], *, confidence: float = CONFIDENCE) -> Interval | None:
+    """The interval of the mean of `values`; None where there are none."""
+    count = len(values)
+    if not count:
+        return None
+    mean = math.fsum(values) / count
+    if count == 1:
+        return Interval(mean, None, 1)
+    variance = math.fsum((value - mean) ** 2 for value in values) / (count - 1)
+    half = student_t(confidence, count - 1) * math.sqrt(variance / count)
+    return Interval(mean, half, count)
+
+
+@functools.lru_cache
+def student_t(confidence: float, degrees: int) -> float:
+    """The t that a variable of Student's distribution exceeds, up or down, in 1 - confidence."""
+    low, high = 0.0, math.pi / 2
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        if _within(middle, degrees) < confidence:
+            low = middle
+        else:
+            high = middle
+    return math.tan((low + high) / 2) * math.sqrt(degrees)
+
+
+def _within(angle: float, degrees: int) -> float:
+    """How likely the variable is within `tan(angle) * sqrt(degrees)` of zero."""
+    square = math.cos(angle) ** 2
+    is_odd = degrees % 2 == 1
+    term = math.cos(angle) if is_odd else 1.0
+    total = 0.0
+    for index in range(3 if is_odd else 2, degrees + 1, 2):
+        total += term
+        term *= square * (index - 1) / index
+    if is_odd:
+        return 2 / math.pi * (angle + math.sin(angle) * total)
+    return math.sin(angle) * total

@@ -1,0 +1,63 @@
+"""What ran where: an instrument that writes the pieces of runs down."""
+
+from __future__ import annotations
+
+import heapq
+import threading
+
+from nnasync.experiments.real_device import Here
+from nnasync.experiments.record import Recorder
+from nnasync.tracing import Instrument
+from nnasync.tracing.instruments import Traced
+
+
+class Cores(Instrument):
+    """Gives each run the lowest number of a core that nothing else runs on.
+
+    Those that a thread of the loop runs itself have the number behind all workers'. It counts
+    `busy_ns` from when `begin` was called.
+    """
+
+    def __init__(self, recorder: Recorder, here: Here, cores: int) -> None:
+        self._recorder = recorder
+        self._here = here
+        self._inline = cores
+        self._lock = threading.Lock()
+        self._free = list(range(cores))
+        self._more = cores + 1
+        self._taken: dict[int, int] = {}
+        self._start_ns: int | None = None
+        self.busy_ns = 0
+
+    def begin(self, start_ns: int) -> None:
+        """Count from now on."""
+        self._start_ns = start_ns
+
+    def task_started(self, task: Traced, begun_ns: int) -> None:
+        """Note which core a thread has."""
+        with self._lock:
+            if self._free:
+                core = heapq.heappop(self._free)
+            else:
+                core, self._more = self._more, self._more + 1
+            self._taken[threading.get_ident()] = core
+
+    def task_ran(self, task: Traced, begun_ns: int, ended_ns: int, finished: bool) -> None:
+        """Note a piece of a run, and that its core is free."""
+        with self._lock:
+            core = self._taken.pop(threading.get_ident())
+            heapq.heappush(self._free, core)
+        self._note(core, begun_ns, ended_ns)
+
+    def inline_run(self, name: str, begun_ns: int, ended_ns: int) -> None:
+        """Note a run on the thread of the loop."""
+        self._note(self._inline, begun_ns, ended_ns)
+
+    def _note(self, core: int, begun_ns: int, ended_ns: int) -> None:
+        here, start_ns = self._here, self._start_ns
+        if start_ns is not None:
+            with self._lock:
+                self.busy_ns += ended_ns - begun_ns
+            began, ended = begun_ns - start_ns, ended_ns - start_ns
+            self._recorder.ran(core, here.stream, here.request, began, ended)
+        here.stream = here.request = -1

@@ -1,0 +1,137 @@
+"""A device that takes exactly as long as each request is to cost, and computes nothing.
+
+The first number of its input is what the execution costs in nanoseconds, the second the number of
+its request. Time passes asleep until shortly before the end, and then awake, since the system wakes
+sleepers late; with `spins` it passes awake throughout, which loads a core as arithmetic would.
+Whoever is awake computes checksums, for which the interpreter lock is let go. Between its steps an
+execution looks at its stop flag, and goes on from there when it is run again.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+import zlib
+from collections.abc import Callable, Sequence
+
+from nnasync import hal
+from nnasync._core.clock import now_ns
+from nnasync.engine import BoundCall, EngineBase, Given, OutputBuffer, Plan, StopFlag, Target
+
+Borders = Callable[[int], Sequence[int]]
+"""When the steps of an execution of that cost end, in nanoseconds of its run; the last is it."""
+
+_WAKES_WITHIN_NS = 200_000
+_LONG, _SHORT = bytes(1 << 16), bytes(1 << 13)
+_LONG_NS = 100_000
+_FREE = hal.PerformanceInfo(exec_time=1.0, power_usage=1.0)
+
+
+class Here(threading.local):
+    """Which request the current thread runs, by the number of its stream; negative: not known."""
+
+    stream = -1
+    request = -1
+
+
+class CostEngine(EngineBase):
+    """The engine of one stream, `stream` being its number; `here` hears what runs."""
+
+    def __init__(
+        self, name: str, stream: int, borders: Borders, here: Here, *, spins: bool
+    ) -> None:
+        self.name, self.version, self.type = name, "1", hal.DeviceType.OTHER
+        self.capabilities = hal.Capabilities(_FREE, _FREE, (), _FREE, _FREE)
+        self.stream = stream
+        self.borders = borders
+        self.here = here
+        self.spins = spins
+
+    def supported_operations(self, model: hal.Model) -> list[bool]:
+        """Everything."""
+        return [True] * len(model.main.operations)
+
+    def compile(self, model: hal.Model, preference: hal.ExecutionPreference) -> Plan:
+        """A plan for any model, which does what its input says."""
+        return _CostPlan(self)
+
+
+class _CostPlan(Plan):
+    def __init__(self, engine: CostEngine) -> None:
+        self._engine = engine
+
+    def bind(self, inputs: Sequence[hal.Array | None], outputs: Sequence[Target]) -> BoundCall:
+        return _CostCall(self._engine, inputs[0], outputs)
+
+    def trim(self) -> None:
+        return
+
+
+class _CostCall(BoundCall):
+    """An execution: `_ends` are the ends of its steps to come, `_at_ns` is how far it has come."""
+
+    def __init__(
+        self, engine: CostEngine, told: hal.Array | None, outputs: Sequence[Target]
+    ) -> None:
+        self._engine = engine
+        self._told = told
+        self._outputs = outputs
+        self._ends: list[int] | None = None
+        self._at_ns = 0
+
+    def run(self, stop: StopFlag, given: Given = None) -> bool:
+        told = self._told if given is None else given[0]
+        cost_ns, request = (0, -1) if told is None else map(int, told.flat)
+        engine, here = self._engine, self._engine.here
+        here.stream, here.request = engine.stream, request
+        if self._ends is None:
+            self._ends, self._at_ns = list(engine.borders(cost_ns)), 0
+        began_ns = now_ns() - self._at_ns
+        for done, end_ns in enumerate(self._ends):
+            if stop.raised:
+                self._ends = self._ends[done:]
+                return False
+            pass_time(began_ns + end_ns, spins=engine.spins)
+            self._at_ns = end_ns
+        self._ends = None
+        for output in self._outputs:
+            if not isinstance(output, OutputBuffer):
+                output.fill(0)
+        return True
+
+    def rewind(self) -> None:
+        self._ends = None
+
+
+def pass_time(until_ns: int, *, spins: bool) -> None:
+    """Return at that time: at most some microseconds later on a core that is free."""
+    left_ns = until_ns - now_ns()
+    if not spins and left_ns > _WAKES_WITHIN_NS:
+        time.sleep((left_ns - _WAKES_WITHIN_NS) / 1e9)
+        left_ns = until_ns - now_ns()
+    while left_ns > 0:
+        zlib.crc32(_LONG if left_ns > _LONG_NS else _SHORT)
+        left_ns = until_ns - now_ns()
+
+
+def whole(cost_ns: int) -> list[int]:
+    """Borders of an execution that cannot be stopped."""
+    return [cost_ns]
+
+
+def at_shares(shares: Sequence[float]) -> Borders:
+    """Borders at these shares of the length."""
+    return lambda cost_ns: [round(share * cost_ns) for share in shares]
+
+
+def at_multiples(step_ns: int) -> Borders:
+    """Borders after each step of that length."""
+
+    def borders(cost_ns: int) -> list[int]:
+        ends = itertools.takewhile(
+            lambda end_ns: end_ns < cost_ns, itertools.count(step_ns, step_ns)
+        )
+        return [*ends, cost_ns]
+
+    return borders

@@ -1,0 +1,287 @@
+"""What is written down of a run, simulated or real, and the record that comes of it.
+
+Of every request only its outcome and its latency are counted, so that memory stays flat however
+long a run is; a window of it may be kept request by request, for a timeline. Latencies count from
+the planned arrival.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from typing import Literal
+
+import msgspec
+
+from nnasync.experiments.checks import at_least
+from nnasync.experiments.latencies import Latencies, LatencyHistogram
+from nnasync.experiments.workload import Stream, Workload
+from nnasync.hal import NEVER_NS
+
+_FULL = 16_384
+_SAMPLES = 400
+_FIRST_INTERVAL_NS = 1_000_000
+
+
+class Outcome(enum.Enum):
+    """What became of a request."""
+
+    MET = "met"
+    LATE = "late"
+    EXPIRED = "expired"
+    REFUSED = "refused"
+    DISPLACED = "displaced"
+    CANCELLED = "cancelled"
+    PENDING = "pending"
+
+
+_MET, _LATE = Outcome.MET, Outcome.LATE
+
+
+class Recording(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a run writes down.
+
+    Requests planned before `warm_up_ms` run, and are not counted. The first `timeline_requests`
+    after that are kept one by one.
+    """
+
+    warm_up_ms: float = 0.0
+    timeline_requests: int = 0
+
+    def __post_init__(self) -> None:
+        at_least("warm_up_ms", self.warm_up_ms, 0)
+        at_least("timeline_requests", self.timeline_requests, 0)
+
+
+class StreamResult(msgspec.Struct, frozen=True):
+    """What became of the requests of a stream; the outcomes add up to `submitted`.
+
+    `deadline_ns` counts from the planned arrival; None if there is none, and every request that
+    completes has met it. `expired` were given up when their deadline passed, `refused` were not
+    taken at all, `displaced` lost their place to others, and `pending` had no answer when the run
+    ended.
+    """
+
+    name: str
+    priority: str
+    deadline_ns: int | None
+    submitted: int
+    met: int
+    late: int
+    expired: int
+    refused: int
+    displaced: int
+    cancelled: int
+    pending: int
+    latency: Latencies
+
+    @property
+    def completed(self) -> int:
+        """How many ran to their end."""
+        return self.met + self.late
+
+    @property
+    def missed(self) -> int:
+        """How many had their deadline pass: too late, or given up for that."""
+        return self.late + self.expired
+
+    @property
+    def attainment(self) -> float:
+        """The share of requests that were answered in time.
+
+        What its caller cancelled does not count, nor what was pending. NaN where nothing is left.
+        """
+        asked = self.submitted - self.cancelled - self.pending
+        return self.met / asked if asked else math.nan
+
+
+class Span(msgspec.Struct, frozen=True, array_like=True):
+    """A piece of a request's run, on one core without a break; stream and request are numbers."""
+
+    core: int
+    stream: int
+    request: int
+    began_ns: int
+    ended_ns: int
+
+
+class RequestRow(msgspec.Struct, frozen=True, array_like=True):
+    """A request of the window that is kept; `ended_ns` is when its outcome was known."""
+
+    stream: int
+    request: int
+    arrived_ns: int
+    ended_ns: int
+    outcome: Outcome
+
+
+class RunResult(msgspec.Struct, frozen=True):
+    """The record of one run of one workload with one seed.
+
+    `busy_ns` is what the cores ran in all. `queue` are pairs of a moment and how many requests were
+    queued then. `notes` tell what the reader should know, such as a policy that failed.
+    """
+
+    kind: Literal["simulated", "real"]
+    seed: int
+    cores: int
+    policy: str
+    duration_ns: int
+    busy_ns: int
+    preemptions: int
+    streams: tuple[StreamResult, ...]
+    spans: tuple[Span, ...] = ()
+    requests: tuple[RequestRow, ...] = ()
+    queue: tuple[tuple[int, int], ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def goodput_hz(self) -> float:
+        """Requests answered in time, per second."""
+        met = sum(stream.met for stream in self.streams)
+        return met * 1e9 / self.duration_ns if self.duration_ns else 0.0
+
+
+class StreamAccount:
+    """Counts the outcomes of one stream's requests; `latencies_ns` are put away now and then."""
+
+    __slots__ = ("_counts", "_histogram", "_stream", "latencies_ns", "met", "submitted")
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self.submitted = self.met = 0
+        self.latencies_ns: list[int] = []
+        self._histogram = LatencyHistogram()
+        self._counts = dict.fromkeys(Outcome, 0)
+
+    def ended(self, latency_ns: int, outcome: Outcome) -> None:
+        """Note what became of a request; its latency counts if it ran to its end."""
+        if outcome is _MET:
+            self.met += 1
+        else:
+            self._counts[outcome] += 1
+            if outcome is not _LATE:
+                return
+        latencies_ns = self.latencies_ns
+        latencies_ns.append(latency_ns)
+        if len(latencies_ns) >= _FULL:
+            self._histogram.add(latencies_ns)
+            latencies_ns.clear()
+
+    def result(self) -> StreamResult:
+        """The record; what has no outcome by now is pending."""
+        self._histogram.add(self.latencies_ns)
+        self.latencies_ns.clear()
+        stream, counts = self._stream, self._counts
+        known = self.met + sum(counts.values()) - counts[Outcome.PENDING]
+        return StreamResult(
+            name=stream.name,
+            priority=stream.priority,
+            deadline_ns=None if stream.deadline_ns == NEVER_NS else stream.deadline_ns,
+            submitted=self.submitted,
+            met=self.met,
+            late=counts[Outcome.LATE],
+            expired=counts[Outcome.EXPIRED],
+            refused=counts[Outcome.REFUSED],
+            displaced=counts[Outcome.DISPLACED],
+            cancelled=counts[Outcome.CANCELLED],
+            pending=self.submitted - known,
+            latency=self._histogram.latencies(),
+        )
+
+
+class QueueLengths:
+    """Samples of the queue's length at even intervals: some hundreds, however long the run is."""
+
+    def __init__(self) -> None:
+        self._interval_ns = _FIRST_INTERVAL_NS
+        self._samples: list[tuple[int, int]] = []
+        self.next_ns = 0
+        """When the next sample is wanted."""
+
+    def sample(self, length: int) -> None:
+        """Take the length at `next_ns`."""
+        self._samples.append((self.next_ns, length))
+        if len(self._samples) > 2 * _SAMPLES:
+            self._samples = self._samples[::2]
+            self._interval_ns *= 2
+        self.next_ns = self._samples[-1][0] + self._interval_ns
+
+    def samples(self) -> tuple[tuple[int, int], ...]:
+        """All samples: half of the most that are kept, or more."""
+        return tuple(self._samples)
+
+
+class Recorder:
+    """Writes a run down; `accounts` are those of the streams, in their order.
+
+    A request has a number if it is one of the window that is kept (`number`), else it has -1.
+    """
+
+    def __init__(self, workload: Workload, recording: Recording) -> None:
+        self.accounts = [StreamAccount(stream) for stream in workload.streams]
+        self.queue = QueueLengths()
+        self.from_ns = round(recording.warm_up_ms * 1e6)
+        self._window = recording.timeline_requests
+        self._spans: list[Span] = []
+        self._rows: list[RequestRow] = []
+
+    def submitted(self, stream: int, planned_ns: int) -> int:
+        """Note a request; its number, or -1."""
+        if planned_ns < self.from_ns:
+            return -1
+        self.accounts[stream].submitted += 1
+        if len(self._rows) >= self._window:
+            return -1
+        number = len(self._rows)
+        self._rows.append(RequestRow(stream, number, planned_ns, NEVER_NS, Outcome.PENDING))
+        return number
+
+    def ended(
+        self, stream: int, number: int, planned_ns: int, ended_ns: int, outcome: Outcome
+    ) -> None:
+        """Note what became of a request."""
+        if planned_ns < self.from_ns:
+            return
+        self.accounts[stream].ended(ended_ns - planned_ns, outcome)
+        if number >= 0:
+            self._rows[number] = RequestRow(stream, number, planned_ns, ended_ns, outcome)
+
+    def ran(self, core: int, stream: int, number: int, began_ns: int, ended_ns: int) -> None:
+        """Note a piece of a run, if its request is of the window."""
+        if number >= 0:
+            self._spans.append(Span(core, stream, number, began_ns, ended_ns))
+
+    def result(
+        self,
+        kind: Literal["simulated", "real"],
+        *,
+        seed: int,
+        cores: int,
+        policy: str,
+        duration_ns: int,
+        busy_ns: int,
+        preemptions: int,
+        notes: tuple[str, ...] = (),
+    ) -> RunResult:
+        """The record of the run; requests without an outcome are pending at its end."""
+        rows = (
+            RequestRow(row.stream, row.request, row.arrived_ns, duration_ns, row.outcome)
+            if row.outcome is Outcome.PENDING
+            else row
+            for row in self._rows
+        )
+        return RunResult(
+            kind=kind,
+            seed=seed,
+            cores=cores,
+            policy=policy,
+            duration_ns=duration_ns,
+            busy_ns=busy_ns,
+            preemptions=preemptions,
+            streams=tuple(account.result() for account in self.accounts),
+            spans=tuple(self._spans),
+            requests=tuple(rows),
+            queue=self.queue.samples(),
+            notes=notes,
+        )

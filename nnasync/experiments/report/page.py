@@ -1,0 +1,218 @@
+"""The report: one HTML file without any other, for any screen, dark or light, and for paper."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from nnasync.experiments.fidelity import Fidelity
+from nnasync.experiments.report.assets import asset
+from nnasync.experiments.report.axes import Value, shown
+from nnasync.experiments.report.charts import text
+from nnasync.experiments.report.sections import (
+    View,
+    along_sweep,
+    beside,
+    distributions,
+    grid,
+    queues,
+    series_legend,
+    view_of,
+)
+from nnasync.experiments.report.tables import fidelity_table, figures_table
+from nnasync.experiments.report.timelines import Timeline, timelines_of
+from nnasync.experiments.results import Results
+
+Drawer = Callable[[View, Value], list[str]]
+
+SECTIONS = ("sweep", "latency", "cores", "queue", "truth")
+"""Ids of the sections that pictures are taken of, where they are there."""
+
+
+def page(results: Results) -> str:
+    """The whole report."""
+    view = view_of(results.runs, results.experiment.x)
+    timelines = timelines_of(results.runs)
+    sections = [
+        _over(view),
+        _at_one_value(
+            view,
+            "latency",
+            "Latency",
+            "How many of all requests were answered within a time; what was lost never is. Circles "
+            "are p50, p99 and p99.9; each further nine has as much room as the one before.",
+            distributions,
+        ),
+        _cores(timelines),
+        _at_one_value(
+            view,
+            "queue",
+            "Queue",
+            "Requests that were queued, over the whole of the first repeat.",
+            queues,
+        ),
+        _truth(view, results.fidelity()),
+        _section(
+            "figures",
+            "Figures",
+            "<p>Means over the repeats, ± half of the 95 % confidence interval.</p>"
+            + _copyable("all-figures")
+            + figures_table(view.figures, "all-figures"),
+        ),
+    ]
+    data = msgspec.json.encode({"runs": timelines}).decode().replace("</", "<\\/")
+    title = text(results.experiment.title or results.experiment.name)
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="color-scheme" content="light dark">\n'
+        f"<title>{title}</title>\n<style>\n{asset('style.css')}{asset('page.css')}</style>\n"
+        f'</head>\n<body class="nnx">\n<main>\n{_header(results)}\n{"".join(sections)}\n'
+        f"{_settings(results)}\n</main>\n"
+        f'<div id="tip"></div>\n<script type="application/json" id="data">{data}</script>\n'
+        f"<script>\n{asset('page.js')}</script>\n</body>\n</html>\n"
+    )
+
+
+# -- the head
+
+
+def _header(results: Results) -> str:
+    experiment = results.experiment
+    kinds = {run.result.kind for run in results.runs}
+    requests = sum(stream.submitted for run in results.runs for stream in run.result.streams)
+    chips = [
+        ("run", " and ".join(kind for kind in ("simulated", "real") if kind in kinds)),
+        ("points", len({run.point for run in results.runs})),
+        ("repeats", experiment.repeats),
+        ("each for", f"{experiment.duration_s:g} s"),
+        ("requests", f"{requests:,}"),
+        ("seed", experiment.seed),
+        ("machine", f"{results.machine.processor}, {results.machine.cores} cores"),
+    ]
+    told = "".join(f'<span class="chip">{k} <b>{text(v)}</b></span>' for k, v in chips)
+    parts = filter(None, experiment.about.strip().split("\n\n"))
+    about = "".join(f'<p class="about">{text(each)}</p>' for each in parts)
+    return (
+        f"<header><h1>{text(experiment.title or experiment.name)}</h1>{about}"
+        f'<div class="chips">{told}</div>{_remarks(results)}</header>'
+    )
+
+
+def _remarks(results: Results) -> str:
+    """What runs have to say, such as that a policy failed: once each."""
+    notes = dict.fromkeys(note for run in results.runs for note in run.result.notes)
+    told = filter(None, [results.disturbance(), *notes])
+    return "".join(f'<p class="warning">{text(note)}</p>' for note in told)
+
+
+# -- sections
+
+
+def _section(name: str, title: str, inner: str) -> str:
+    return f'<section id="{name}"><h2>{title}</h2>{inner}</section>\n'
+
+
+def _over(view: View) -> str:
+    """Deadlines, goodput and tails along the sweep; nothing where nothing is swept."""
+    return _section("sweep", "Over the sweep", along_sweep(view)) if view.axes.x else ""
+
+
+def _at_one_value(view: View, name: str, title: str, intro: str, draw: Drawer) -> str:
+    """Charts for each value along the sweep, of which one is shown at a time."""
+    values = view.axes.x_values or ("",)
+    parts = [
+        f'<div class="at" data-x="{index}">{grid(charts)}</div>'
+        for index, value in enumerate(values)
+        if (charts := draw(view, value))
+    ]
+    if not parts:
+        return ""
+    tabs = _tabs(view.axes.x_label, values) if len(values) > 1 else ""
+    return _section(name, title, f"<p>{intro}</p>{tabs}{series_legend(view)}{''.join(parts)}")
+
+
+def _tabs(label: str, values: Sequence[Value]) -> str:
+    buttons = "".join(
+        f'<button data-x="{index}">{text(shown(value))}</button>'
+        for index, value in enumerate(values)
+    )
+    return f'<div class="bar">{text(label.partition(" (")[0])}: {buttons}</div>'
+
+
+def _cores(timelines: Sequence[Timeline]) -> str:
+    if not timelines:
+        return ""
+    options = "".join(
+        f'<option value="{index}"{" selected" if index == len(timelines) - 1 else ""}>'
+        f"{text(each.label)}</option>"
+        for index, each in enumerate(timelines)
+    )
+    return _section(
+        "cores",
+        "Who had which core",
+        "<p>Above, what each core worked for; below, each request: full while it has a core, pale "
+        "while it waits, a tick where it was asked for, a cross where no answer came in time.</p>"
+        f'<div class="bar"><select id="run" aria-label="run">{options}</select>'
+        '<span id="range"></span></div>'
+        '<div><canvas id="cores-canvas" tabindex="0" aria-label="who had which core"></canvas>'
+        "</div>"
+        '<div class="bar tools"><span>wheel: zoom, drag: move, arrow keys and + - work too</span>'
+        '<span class="grow"></span><button id="lost">next lost</button>'
+        '<button id="closer">closer</button><button id="wider">wider</button>'
+        '<button id="all">all</button></div>',
+    )
+
+
+def _truth(view: View, errors: Sequence[Fidelity]) -> str:
+    """How far the simulation was from the machine, where both are there."""
+    if not errors:
+        return ""
+    charts = [
+        beside(view, "mean_ms", "mean latency: simulated over real, ms"),
+        beside(view, "p99_ms", "p99 latency: simulated over real, ms"),
+    ]
+    return _section(
+        "truth",
+        "Simulated beside real",
+        _verdict(errors)
+        + series_legend(view)
+        + grid([each for each in charts if each])
+        + _copyable("errors")
+        + fidelity_table(errors, "errors"),
+    )
+
+
+def _verdict(errors: Sequence[Fidelity]) -> str:
+    far = [each for each in errors if not each.is_near]
+    if not far:
+        told = (
+            f"In all {len(errors)} cases simulated mean and p99 are within 10 % of the real ones, "
+            "and deadlines met within 1 point."
+        )
+        return f'<p class="verdict">{told}</p>'
+    worst = max(
+        (abs(e) for each in errors for e in (each.mean, each.p99) if e is not None), default=0.0
+    )
+    told = (
+        f"In {len(errors) - len(far)} of {len(errors)} cases simulated mean and p99 are within "
+        "10 % of the real ones, and deadlines met within 1 point. The others, which are marked "
+        f"below, are not within 10 %, or 1 point: latencies are off by up to {worst:.0%}."
+    )
+    return f'<p class="verdict far">{told}</p>'
+
+
+def _copyable(table: str) -> str:
+    return f'<div class="bar tools"><button data-copy="{table}">copy</button></div>'
+
+
+def _settings(results: Results) -> str:
+    told = msgspec.json.format(msgspec.json.encode(results.experiment), indent=2).decode()
+    machine = results.machine
+    where = f"{machine.system}, {machine.python}, nnasync {machine.nnasync}"
+    return (
+        f"<footer><details><summary>settings</summary><pre>{text(told)}</pre></details>"
+        f"<p>Begun {text(results.began_at)}, took {results.took_s:.1f} s; {text(where)}.</p>"
+        "</footer>"
+    )

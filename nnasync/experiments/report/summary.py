@@ -1,0 +1,21 @@
+"""The short form of a report, for notebooks: charts along the sweep and the table, no script."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nnasync.experiments.report.assets import asset
+from nnasync.experiments.report.charts import text
+from nnasync.experiments.report.sections import along_sweep, view_of
+from nnasync.experiments.report.tables import figures_table
+from nnasync.experiments.run_of_point import Run
+
+
+def summary(title: str, runs: Sequence[Run], x: str = "") -> str:
+    """A piece of HTML that brings its style with it."""
+    view = view_of(runs, x)
+    charts = along_sweep(view) if view.axes.x else ""
+    return (
+        f"<style>{asset('style.css')}</style>"
+        f'<div class="nnx"><b>{text(title)}</b>{charts}{figures_table(view.figures)}</div>'
+    )

@@ -1,0 +1,84 @@
+"""Tables of a report: the figures of every point, and how far the simulation was."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nnasync.experiments.fidelity import Fidelity
+from nnasync.experiments.figures import Figures
+from nnasync.experiments.intervals import Interval
+from nnasync.experiments.report.axes import shown
+from nnasync.experiments.report.charts import text
+
+_COLUMNS = (
+    ("attainment", "deadlines met, %", 100.0, 2),
+    ("goodput_hz", "goodput, 1/s", 1.0, 1),
+    ("mean_ms", "mean, ms", 1.0, 3),
+    ("p50_ms", "p50, ms", 1.0, 3),
+    ("p99_ms", "p99, ms", 1.0, 3),
+    ("p999_ms", "p99.9, ms", 1.0, 3),
+)
+_COUNTS = ("submitted", "met", "late", "expired", "refused", "displaced", "cancelled", "pending")
+
+
+def figures_table(figures: Sequence[Figures], name: str = "") -> str:
+    """All figures, one row for each point, kind and stream; `name` is the id of the table."""
+    keys = tuple(dict.fromkeys(key for each in figures for key in each.values))
+    words = {key for key in keys if any(isinstance(f.values.get(key), str) for f in figures)}
+    heads = [*keys, "stream", "run", *(title for _, title, _, _ in _COLUMNS), *_COUNTS]
+    texts = {*words, "stream", "run"}
+    rows = []
+    for each in figures:
+        cells = [(shown(each.values.get(key, "")), key in words) for key in keys]
+        cells += [(each.stream, True), (each.kind, True)]
+        row = "".join(f"<td{_word(is_word)}>{text(value)}</td>" for value, is_word in cells)
+        row += "".join(
+            f"<td>{_told(each.measures.get(measure), factor, digits)}</td>"
+            for measure, _, factor, digits in _COLUMNS
+        )
+        row += "".join(f"<td>{each.counts[count]}</td>" for count in _COUNTS)
+        rows.append(f"<tr>{row}</tr>")
+    return _table(name, [(head, head in texts) for head in heads], rows)
+
+
+def fidelity_table(errors: Sequence[Fidelity], name: str) -> str:
+    """The errors of the simulation; those beyond their limits stand out."""
+    keys = tuple(dict.fromkeys(key for each in errors for key in each.values))
+    heads = [*keys, "stream", "mean", "p99", "deadlines met, points"]
+    rows = []
+    for each in errors:
+        row = "".join(f"<td>{text(shown(each.values.get(key, '')))}</td>" for key in keys)
+        row += f'<td class="word">{text(each.stream)}</td>'
+        told = (
+            ("mean", None if each.mean is None else f"{each.mean:+.1%}"),
+            ("p99", None if each.p99 is None else f"{each.p99:+.1%}"),
+            ("attainment", None if each.attainment is None else f"{100 * each.attainment:+.2f}"),
+        )
+        row += "".join(_error(value, is_far=what in each.far()) for what, value in told)
+        rows.append(f"<tr>{row}</tr>")
+    return _table(name, [(head, head == "stream") for head in heads], rows)
+
+
+def _table(name: str, heads: Sequence[tuple[str, bool]], rows: Sequence[str]) -> str:
+    head = "".join(f"<th{_word(is_word)}>{text(title)}</th>" for title, is_word in heads)
+    body = "".join(rows)
+    named = f' id="{name}"' if name else ""
+    return (
+        f'<div class="scroll"><table{named}><thead><tr>{head}</tr></thead>'
+        f"<tbody>{body}</tbody></table></div>"
+    )
+
+
+def _error(told: str | None, *, is_far: bool) -> str:
+    return f'<td class="far">{told}</td>' if is_far else f"<td>{told or ''}</td>"
+
+
+def _word(is_word: bool) -> str:
+    return ' class="word"' if is_word else ""
+
+
+def _told(found: Interval | None, factor: float, digits: int) -> str:
+    if found is None:
+        return ""
+    half = "" if found.half is None else f" <small>±{found.half * factor:.{digits}f}</small>"
+    return f"{found.mean * factor:.{digits}f}{half}"

@@ -1,0 +1,140 @@
+"""What came of an experiment: all runs, the machine, and tables of them; kept as files.
+
+A folder of results has `results.json` (settings, machine and every run, from which it is read
+again), `results.csv`, and `results.parquet` where pyarrow is installed: one row for each point,
+kind of run and stream.
+"""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from nnasync.errors import InvalidArgument
+from nnasync.experiments.experiment import Experiment
+from nnasync.experiments.fidelity import Fidelity, fidelity_of
+from nnasync.experiments.figures import COUNTS, MEASURES, Figures, figures_of
+from nnasync.experiments.report.summary import summary
+from nnasync.experiments.run_of_point import Run
+
+JSON, CSV, PARQUET = "results.json", "results.csv", "results.parquet"
+FORMAT = 1
+DISTURBED = 0.05
+"""From this share of the cores on that others have, real latencies are not to be trusted."""
+
+
+class Machine(msgspec.Struct, frozen=True):
+    """Where it was run."""
+
+    system: str
+    python: str
+    processor: str
+    cores: int
+    nnasync: str
+
+
+class Results(msgspec.Struct, frozen=True, kw_only=True):
+    """All runs of an experiment, in the order of its points; `began_at` is in UTC, ISO 8601."""
+
+    experiment: Experiment
+    machine: Machine
+    began_at: str
+    took_s: float
+    runs: tuple[Run, ...]
+    format: int = FORMAT
+
+    def figures(self) -> tuple[Figures, ...]:
+        """Each stream of each point, with means and confidence intervals over the repeats."""
+        return figures_of(self.runs)
+
+    def fidelity(self) -> tuple[Fidelity, ...]:
+        """How far the simulation was from the real runs, where there are both."""
+        return fidelity_of(self.runs)
+
+    def disturbance(self) -> str:
+        """What is to be told of other processes during real runs; empty if that was little."""
+        most = max((run.others for run in self.runs), default=0.0)
+        if most < DISTURBED:
+            return ""
+        return (
+            f"During real runs other processes had up to {most:.0%} of the machine's cores: "
+            "their latencies are longer than those of a quiet machine."
+        )
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The figures as flat rows; half-widths of 95 % intervals end in `_half`."""
+        return [_row(figures) for figures in self.figures()]
+
+    def to_pandas(self) -> Any:
+        """The rows as a DataFrame.
+
+        Raises:
+            InvalidArgument: pandas is not installed.
+        """
+        if importlib.util.find_spec("pandas") is None:
+            raise InvalidArgument("to_pandas needs pandas: python -m pip install pandas")
+        import pandas as pd
+
+        return pd.DataFrame(self.rows())
+
+    def save(self, folder: str | Path) -> list[Path]:
+        """Write the files of a folder of results, and return their paths."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        rows = self.rows()
+        (folder / JSON).write_bytes(msgspec.json.encode(self))
+        with (folder / CSV).open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, list(rows[0]) if rows else [])
+            writer.writeheader()
+            writer.writerows(rows)
+        return [folder / JSON, folder / CSV, *_write_parquet(folder / PARQUET, rows)]
+
+    # Notebooks show what this returns.
+    def _repr_html_(self) -> str:
+        title = self.experiment.title or self.experiment.name
+        return summary(title, self.runs, self.experiment.x)
+
+
+def read_results(folder: str | Path) -> Results:
+    """The results that a folder has.
+
+    Raises:
+        InvalidArgument: What is there are no results of this version; the message has the file.
+        OSError: The file cannot be read.
+    """
+    path = Path(folder)
+    path = path / JSON if path.is_dir() else path
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Results)
+    except msgspec.DecodeError as error:
+        raise InvalidArgument(f"{path}: no results of an experiment: {error}") from None
+
+
+def _row(figures: Figures) -> dict[str, Any]:
+    row: dict[str, Any] = {"kind": figures.kind, **figures.values, "stream": figures.stream}
+    row |= {"priority": figures.priority, "deadline_ms": figures.deadline_ms}
+    row["repeats"] = figures.repeats
+    for name in MEASURES:
+        found = figures.measures.get(name)
+        row[name] = None if found is None else found.mean
+        row[f"{name}_half"] = None if found is None else found.half
+    return row | {name: figures.counts[name] for name in COUNTS}
+
+
+def _write_parquet(path: Path, rows: list[dict[str, Any]]) -> list[Path]:
+    """Columns of numbers stay numbers; a swept key with words among its values is text."""
+    if importlib.util.find_spec("pyarrow") is None:
+        return []
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    columns: dict[str, list[Any]] = {name: [row[name] for row in rows] for name in rows[0]}
+    for name, values in columns.items():
+        if any(isinstance(value, str) for value in values):
+            columns[name] = [None if value is None else str(value) for value in values]
+    pq.write_table(pa.table(columns), path)
+    return [path]

@@ -1,0 +1,214 @@
+"""Runs experiments: simulated points in turn or over processes, real ones one at a time.
+
+Simulated points do not disturb each other, so each core may have one of its own: they are sent to
+processes as JSON, and come back so. A real run has the machine for itself.
+"""
+
+from __future__ import annotations
+
+import datetime
+import platform
+import time
+from collections.abc import Callable, Iterator
+from importlib import metadata
+from typing import Literal
+
+import anyio
+import anyio.to_process
+import anyio.to_thread
+import msgspec
+from msgspec.structs import replace
+
+from nnasync.errors import GeneralFailure, NNError
+from nnasync.experiments.experiment import Experiment, Point, at_point
+from nnasync.experiments.networks import with_measured_networks
+from nnasync.experiments.overheads import Overheads, overheads_here
+from nnasync.experiments.real import run_real
+from nnasync.experiments.record import Recording, RunResult
+from nnasync.experiments.results import Machine, Results
+from nnasync.experiments.run_of_point import Run
+from nnasync.experiments.simulation import simulate
+from nnasync.machine import CpuMeter, read_facts
+
+How = Literal["simulate", "real", "both"]
+Told = Callable[[int, int, Run], None]
+"""Is told how many runs are done, of how many, and the last one."""
+
+TIMELINE_REQUESTS = 400
+"""So many requests of the first repeat of a point are kept one by one."""
+
+
+class Task(msgspec.Struct, frozen=True):
+    """A run to come: a point, which repeat of it, and what calls cost, if that is simulated."""
+
+    point: Point
+    repeat: int
+    overheads: Overheads | None = None
+
+
+async def run(
+    experiment: Experiment, how: How = "simulate", *, jobs: int = 1, on_run: Told | None = None
+) -> Results:
+    """Run all points of an experiment, and return what came of them.
+
+    `jobs` is how many processes simulate; with 1 a thread of this process does. A program that
+    asks for more is imported by those, so it must not run experiments when it is imported. Real
+    runs follow, one at a time, on a runtime of this process. When this is cancelled, a run under
+    way in a thread ends first.
+
+    Raises:
+        ExperimentError: A point of the experiment is not legal, or cannot be run.
+        GeneralFailure: A process that simulates ended.
+    """
+    points = await with_measured_networks(await anyio.to_thread.run_sync(experiment.points))
+    simulated = await _simulated(experiment, points) if how != "real" else []
+    repeats = range(experiment.real_repeats if how != "simulate" else 0)
+    real = [Task(point, repeat) for point in points for repeat in repeats]
+    began_at = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    began_s = time.perf_counter()
+    done = _Done(len(simulated) + len(real), on_run)
+    await _simulate_all(simulated, jobs, done)
+    for number, task in enumerate(real, len(simulated)):
+        done.take(number, await run_task(task))
+    return Results(
+        experiment=experiment,
+        machine=machine_here(),
+        began_at=began_at,
+        took_s=time.perf_counter() - began_s,
+        runs=tuple(done.runs()),
+    )
+
+
+async def _simulated(experiment: Experiment, points: tuple[Point, ...]) -> list[Task]:
+    overheads: dict[str, Overheads | None] = {"none": None}
+    if any(point.experiment.overheads == "measured" for point in points):
+        overheads["measured"] = await anyio.to_thread.run_sync(overheads_here)
+    return [
+        Task(point, repeat, overheads[point.experiment.overheads])
+        for point in points
+        for repeat in range(point.experiment.repeats)
+    ]
+
+
+async def _simulate_all(tasks: list[Task], jobs: int, done: _Done) -> None:
+    if jobs > 1 and len(tasks) > 1:
+        try:
+            await _simulate_in_processes(tasks, min(jobs, len(tasks)), done)
+        except BaseExceptionGroup as group:
+            raise _first(group) from None
+        return
+    for number, task in enumerate(tasks):
+        done.take(number, await anyio.to_thread.run_sync(simulate_task, task))
+
+
+def simulate_task(task: Task) -> Run:
+    """One simulated run; blocks.
+
+    Raises:
+        ExperimentError: It cannot be run, or its policy failed; the message says at which point.
+    """
+    experiment = task.point.experiment
+    began_s = time.perf_counter()
+    try:
+        result = simulate(
+            experiment.workload(),
+            cores=experiment.cores,
+            policy=experiment.make_policy(),
+            seed=experiment.seed + task.repeat,
+            duration_ns=round(experiment.duration_s * 1e9),
+            queue_limit=experiment.queue_limit,
+            aging_ns=round(experiment.aging_ms * 1e6),
+            overheads=task.overheads,
+            record=_recording(task),
+        )
+    except NNError as error:
+        raise at_point(error, task.point.values) from error
+    return _run_of(task, result, time.perf_counter() - began_s)
+
+
+async def run_task(task: Task) -> Run:
+    """One real run."""
+    experiment = task.point.experiment
+    began_s = time.perf_counter()
+    meter = CpuMeter()
+    result = await run_real(
+        experiment.workload(),
+        cores=experiment.cores,
+        policy=experiment.make_policy(),
+        seed=experiment.seed + task.repeat,
+        duration_ns=round(experiment.duration_s * 1e9),
+        queue_limit=experiment.queue_limit,
+        aging_ns=round(experiment.aging_ms * 1e6),
+        device=experiment.device,
+        record=_recording(task),
+    )
+    made = _run_of(task, result, time.perf_counter() - began_s)
+    return replace(made, others=meter.read().others)
+
+
+def machine_here() -> Machine:
+    """This machine, as results name it."""
+    facts = read_facts()
+    version = metadata.version("nnasync")
+    system = f"{facts.system} ({platform.machine()})"
+    return Machine(system, facts.python, facts.processor, facts.cores, version)
+
+
+def _recording(task: Task) -> Recording:
+    """Of the first repeat an excerpt is kept for the timeline."""
+    return Recording(timeline_requests=TIMELINE_REQUESTS if task.repeat == 0 else 0)
+
+
+def _run_of(task: Task, result: RunResult, took_s: float) -> Run:
+    if task.repeat:
+        result = replace(result, queue=())
+    return Run(task.point.index, task.point.values, task.repeat, took_s, result)
+
+
+class _Done:
+    """Runs as they end, in any order."""
+
+    def __init__(self, count: int, on_run: Told | None) -> None:
+        self._count = count
+        self._runs: dict[int, Run] = {}
+        self._on_run = on_run
+
+    def take(self, number: int, run: Run) -> None:
+        """Note a run that has ended, and tell of it."""
+        self._runs[number] = run
+        if self._on_run is not None:
+            self._on_run(len(self._runs), self._count, run)
+
+    def runs(self) -> Iterator[Run]:
+        """All of them in their order."""
+        return (self._runs[number] for number in sorted(self._runs))
+
+
+async def _simulate_in_processes(tasks: list[Task], jobs: int, done: _Done) -> None:
+    """All tasks, so many at once; processes that are at work are ended when this is cancelled."""
+    limiter = anyio.CapacityLimiter(jobs)
+    waiting = iter(enumerate(tasks))
+
+    async def work() -> None:
+        for number, task in waiting:
+            encoded = msgspec.json.encode(task)
+            answer = await anyio.to_process.run_sync(
+                _simulate_encoded, encoded, cancellable=True, limiter=limiter
+            )
+            done.take(number, msgspec.json.decode(answer, type=Run))
+
+    async with anyio.create_task_group() as group:
+        for _ in range(jobs):
+            group.start_soon(work)
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """What a task failed of; that a process ended is told as an error of ours."""
+    error = group.exceptions[0]
+    if isinstance(error, anyio.BrokenWorkerProcess):
+        return GeneralFailure("a process that simulated ended before its answer")
+    return error
+
+
+def _simulate_encoded(task: bytes) -> bytes:
+    return msgspec.json.encode(simulate_task(msgspec.json.decode(task, type=Task)))

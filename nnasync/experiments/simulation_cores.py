@@ -1,0 +1,368 @@
+"""The cores of a simulation: what becomes of requests, event by event.
+
+*What a request goes through.* It is submitted at its planned time, and may be refused. It waits in
+the queue until it is handed out, is given up when its deadline passes there, and may be displaced
+by others, or cancelled. A run whose deadline passes stops at its next border, as the runtime has
+it. One that is asked to give way stops at its next border, too, and is queued again.
+
+*Events* are tuples in a heap: time, kind, a number that makes the order of equal ones that of their
+making, and a request or a stream. At one instant runs end first, then requests come. An event that
+has been overtaken, such as the end of a run that was asked to stop sooner, stays in the heap and is
+passed over when its time comes.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from typing import Any, NamedTuple, TypeAlias
+
+from nnasync.errors import ExperimentError, Refused
+from nnasync.experiments.checks import MOST, at_least
+from nnasync.experiments.record import Outcome, Recorder, RunResult
+from nnasync.experiments.simulation_requests import Request, Source, sources
+from nnasync.experiments.workload import Stream
+from nnasync.hal import NEVER_NS, Priority
+from nnasync.scheduler import Job, Policy, PolicyError, Scheduler
+
+_ENDS, _COMES, _EXPIRES, _CANCELS, _LOOKS, _SAMPLES = range(6)
+OTHERS = 6
+"""Kinds from here on are a subclass's."""
+
+_ALL = (Priority.HIGH, Priority.MEDIUM, Priority.LOW)
+_MET, _LATE = Outcome.MET, Outcome.LATE
+_AT_ONE_INSTANT = 10_000
+
+Event: TypeAlias = tuple[int, int, int, Any]
+
+
+class Settings(NamedTuple):
+    """What a run depends on, besides streams and policy."""
+
+    cores: int
+    seed: int
+    queue_limit: int
+    aging_ns: int
+
+
+class Simulation:
+    """One run in virtual time, on cores without overheads."""
+
+    def __init__(
+        self,
+        streams: tuple[Stream, ...],
+        settings: Settings,
+        policy: Policy | None,
+        recorder: Recorder,
+    ) -> None:
+        for name, value in zip(settings._fields, settings, strict=True):
+            at_least(name, value, 0 if name == "seed" else 1, math.inf)
+        self._cores = cores = settings.cores
+        self._seed = settings.seed
+        self._recorder = recorder
+        self._sources = sources(streams, settings.seed, recorder.accounts)
+        self._scheduler = Scheduler(
+            servers=cores,
+            queue_limit=settings.queue_limit,
+            aging_ns=settings.aging_ns,
+            policy=policy,
+        )
+        self._totals = self._scheduler.totals
+        self._is_governed = policy is not None
+        self._lowest = min(source.priority for source in self._sources)
+        for _ in range(max(source.client for source in self._sources)):
+            self._scheduler.open_client(queue_limit=settings.queue_limit)
+        self._events: list[Event] = []
+        self._count = 0
+        self._running: dict[Request, None] = {}
+        self._free = list(range(cores))[::-1]
+        self._busy_ns = self._preemptions = 0
+        self._to_come = NEVER_NS
+        self._looks_at_ns = NEVER_NS
+        self._instant = self._at_one_instant = self._answered_ns = 0
+
+    def run(self, duration_ns: int | None, requests: int | None) -> RunResult:
+        """Run to the end, and return the record."""
+        _check_end(self._sources, duration_ns, requests)
+        if self._scheduler.failure is not None:
+            raise self._scheduler.failure
+        self._scheduler.on_failure = _raise
+        self._to_come = NEVER_NS if requests is None else requests
+        for source in self._sources:
+            for _ in range(source.callers):
+                self._plan(0, source)
+        self._push(0, _SAMPLES, None)
+        self._until(NEVER_NS if duration_ns is None else duration_ns)
+        if any(self._totals) and not self._running and duration_ns is None:
+            raise PolicyError("the policy kept requests in the queue when all had come")
+        return self._recorder.result(
+            "simulated",
+            seed=self._seed,
+            cores=self._cores,
+            policy=self._scheduler.statistics().policy,
+            duration_ns=self._answered_ns if duration_ns is None else duration_ns,
+            busy_ns=self._busy_ns,
+            preemptions=self._preemptions,
+        )
+
+    def _until(self, ends_ns: int) -> None:
+        """Let events happen up to that time, or until there are none."""
+        events, pop, end, come = self._events, heapq.heappop, self._end, self._come
+        while events:
+            now, kind, _, what = pop(events)
+            if now > ends_ns:
+                self._cut_off(ends_ns)
+                break
+            if kind == _ENDS:
+                if what.ends_ns == now:
+                    end(now, what)
+            elif kind == _COMES:
+                come(now, what)
+            elif kind == _EXPIRES:
+                self._give_up(now, what, Outcome.EXPIRED)
+            elif kind == _CANCELS:
+                self._give_up(now, what, Outcome.CANCELLED)
+            elif kind == _LOOKS:
+                self._looks_at_ns = NEVER_NS
+                self._hand_out(now)
+            elif kind == _SAMPLES:
+                self._sample()
+            else:
+                self._other(now, kind, what)
+
+    # -- events
+
+    def _come(self, now: int, source: Source) -> None:
+        """A request comes, and is submitted."""
+        request = source.request(now)
+        if source.thinking is None:
+            planned_ns = source.next_ns()
+            if planned_ns != NEVER_NS:
+                self._count = count = self._count + 1
+                heapq.heappush(self._events, (planned_ns, _COMES, count, source))
+        self._to_come -= 1
+        if not self._to_come:
+            self._let_no_more_come()
+        request.number = self._recorder.submitted(source.number, now)
+        if source.cancel_after_ns != NEVER_NS:
+            self._push(now + source.cancel_after_ns, _CANCELS, request)
+        self._submit(now, request)
+
+    def _submit(self, now: int, request: Request) -> None:
+        """A request is queued: it may run at once, or have others give way."""
+        try:
+            giver = self._scheduler.submit(request, now)
+        except Refused:
+            self._answer(now, request, Outcome.REFUSED)
+            return
+        if giver is not None:
+            self._answer(now, giver, Outcome.DISPLACED)
+        if self._free:
+            self._hand_out(now)
+        else:
+            self._make_room(now, request.priority)
+        if request.queued:
+            self._watch(request)
+
+    def _end(self, now: int, request: Request) -> None:
+        """A run ends, or stops at a border."""
+        scheduler = self._scheduler
+        ran_ns = now - request.began_ns
+        request.ends_ns = -1
+        del self._running[request]
+        self._free.append(request.core)
+        self._busy_ns += ran_ns
+        request.active_ns += ran_ns
+        source = request.source
+        if request.number >= 0:
+            self._recorder.ran(request.core, source.number, request.number, request.began_ns, now)
+        if request.active_ns < request.cost_ns:
+            self._stopped(now, request)
+            scheduler.ran(request, ran_ns)
+        else:
+            scheduler.ran(request, ran_ns)
+            request.estimate.observe_on_worker(request.active_ns)
+            if not request.is_over:
+                is_met = now - request.planned_ns <= source.deadline_ns
+                self._answer(now, request, _MET if is_met else _LATE)
+        self._hand_out(now)
+
+    def _stopped(self, now: int, request: Request) -> None:
+        """A run has stopped at a border: for good, or to give way."""
+        if request.is_over:
+            return
+        self._preemptions += 1
+        self._check_progress(now, "requests give way to each other")
+        request.is_asked = False
+        self._scheduler.requeue(request, now)
+        self._watch(request)
+
+    def _give_up(self, now: int, request: Request, outcome: Outcome) -> None:
+        """A request is answered before it has ended; its run stops at the next border."""
+        if request.is_over:
+            return
+        if request.queued:
+            self._scheduler.withdraw(request, is_late=outcome is Outcome.EXPIRED)
+        elif request.ends_ns >= 0:
+            self._stop(now, request)
+        self._answer(now, request, outcome)
+
+    def _sample(self) -> None:
+        """The queue's length is written down, as long as anything else is to come."""
+        queue = self._recorder.queue
+        queue.sample(sum(self._totals))
+        if self._events:
+            self._push(queue.next_ns, _SAMPLES, None)
+
+    def _other(self, now: int, kind: int, what: Any) -> None:
+        """An event of a kind that only a subclass has."""
+        raise NotImplementedError(f"events of kind {kind} do not happen on ideal cores")
+
+    # -- what follows from them
+
+    def _hand_out(self, now: int) -> None:
+        """Have free cores run what is next, and look whether what runs gives way to what waits."""
+        scheduler, free, totals = self._scheduler, self._free, self._totals
+        begun: Job | None = None
+        while free and (totals[0] or totals[1] or totals[2]):
+            job = scheduler.next(now, _ALL)
+            for late in scheduler.take_expired():
+                self._answer(now, late, Outcome.EXPIRED)
+            if job is None:
+                break
+            begun = job
+            self._begin(now, job)
+        if begun is not None and not free and (totals[2] or totals[1]):
+            self._make_room(now, begun.priority)
+        elif self._is_governed:
+            self._look_again(now)
+
+    def _begin(self, now: int, request: Any) -> None:
+        """A core runs a request, until it ends or is asked to stop."""
+        request.core = self._free.pop()
+        request.began_ns = now
+        request.ends_ns = ends_ns = now + request.cost_ns - request.active_ns
+        self._running[request] = None
+        self._count = count = self._count + 1
+        heapq.heappush(self._events, (ends_ns, _ENDS, count, request))
+        if ends_ns > request.deadline_ns:
+            self._watch(request)
+
+    def _make_room(self, now: int, priority: Priority) -> None:
+        """Ask one run to give way, if others wait that go before it.
+
+        The default rule looks at what waits of this priority and above, as the workers do.
+        """
+        totals = self._totals
+        if self._is_governed:
+            if totals[2]:
+                self._ask_one(now, 1)
+            self._look_again(now)
+            return
+        if priority <= self._lowest:
+            return
+        for request in self._running:
+            if request.priority < priority:
+                waiting = totals[2] + totals[1] if priority == 1 else totals[2]
+                if waiting:
+                    self._ask_one(now, waiting)
+                return
+
+    def _ask_one(self, now: int, waiting: int) -> None:
+        """Ask one run to give way, if cores are missing beside those that do so already."""
+        staying = [request for request in self._running if not request.is_asked]
+        if len(staying) + waiting > self._cores:
+            victim: Any = self._scheduler.preempted(staying, now)
+            if victim is not None:
+                victim.is_asked = True
+                self._stop(now, victim)
+
+    def _stop(self, now: int, request: Request) -> None:
+        """Have a run end at its next border."""
+        at_ns = max(now, request.began_ns)
+        done_ns = request.active_ns + at_ns - request.began_ns
+        border_ns = request.source.border_ns(request, done_ns)
+        ends_ns = at_ns + max(0, border_ns - done_ns)
+        if ends_ns < request.ends_ns:
+            request.ends_ns = ends_ns
+            self._push(ends_ns, _ENDS, request)
+
+    def _answer(self, now: int, request: Any, outcome: Outcome) -> None:
+        """The outcome of a request is known."""
+        if request.is_over:
+            return
+        request.is_over = True
+        self._answered_ns = now
+        self._tell(now, request, outcome)
+
+    def _tell(self, now: int, request: Request, outcome: Outcome) -> None:
+        """Whoever waits hears of the outcome, and goes on."""
+        source = request.source
+        self._recorder.ended(source.number, request.number, request.planned_ns, now, outcome)
+        if source.thinking is not None:
+            if now == request.planned_ns:
+                self._check_progress(now, f"callers of {source.name} ask again at once")
+            self._plan(now, source)
+
+    def _plan(self, now: int, source: Source) -> None:
+        """The first request of a stream, or the next of one of its callers, is to come."""
+        if not self._to_come:
+            return
+        planned_ns = source.next_ns() if source.thinking is None else now + next(source.thinking)
+        if planned_ns != NEVER_NS:
+            self._push(planned_ns, _COMES, source)
+
+    def _let_no_more_come(self) -> None:
+        """So many requests have come as were wanted."""
+        self._events[:] = [event for event in self._events if event[1] != _COMES]
+        heapq.heapify(self._events)
+
+    def _watch(self, request: Request) -> None:
+        """Have a request given up at its deadline."""
+        if not request.is_watched and request.deadline_ns != NEVER_NS:
+            request.is_watched = True
+            self._push(request.deadline_ns, _EXPIRES, request)
+
+    def _look_again(self, now: int) -> None:
+        """Ask the policy again when it says so, though nothing happens."""
+        at_ns = self._scheduler.look_again_ns(now)
+        if now < at_ns < self._looks_at_ns:
+            self._looks_at_ns = at_ns
+            self._push(at_ns, _LOOKS, None)
+
+    def _push(self, at_ns: int, kind: int, what: Request | Source | None) -> None:
+        self._count += 1
+        heapq.heappush(self._events, (at_ns, kind, self._count, what))
+
+    def _cut_off(self, now: int) -> None:
+        """The run is over while requests run: what they ran so far counts as busy."""
+        for request in self._running:
+            began_ns = min(now, request.began_ns)
+            self._busy_ns += now - began_ns
+            self._recorder.ran(request.core, request.source.number, request.number, began_ns, now)
+
+    def _check_progress(self, now: int, what: str) -> None:
+        """Raise ExperimentError where time stands still."""
+        if now != self._instant:
+            self._instant, self._at_one_instant = now, 0
+        self._at_one_instant += 1
+        if self._at_one_instant > _AT_ONE_INSTANT:
+            raise ExperimentError(f"at {now / 1e9:.9f} s {what} without end, and no time passes")
+
+
+def _check_end(of: list[Source], duration_ns: int | None, requests: int | None) -> None:
+    """Raise ExperimentError unless a run has an end."""
+    if duration_ns is not None:
+        at_least("duration_ns", duration_ns, 1, MOST * 1e6)
+    if requests is not None:
+        at_least("requests", requests, 1)
+    endless = [source.name for source in of if source.is_endless]
+    if duration_ns is None and requests is None and endless:
+        raise ExperimentError(
+            f"the run has no end: {', '.join(endless)} never stops by itself; give duration_ns or "
+            "requests"
+        )
+
+
+def _raise(failure: PolicyError) -> None:
+    raise failure

@@ -1,0 +1,198 @@
+"""A simulation with what the runtime has around the cores: the event loop, workers, and hops.
+
+*The loop* is one thread, which does one thing at a time: calls come there, and their answers. A
+request that comes, or is answered, while the loop is busy has to wait for it; each call takes
+`call_ns` of it, in two halves.
+
+*Workers.* Half of a hop passes from the submission until a worker that slept begins, and half of
+one from the end of a run until the loop is told. A worker that has just ended something takes the
+next request without a hop. One that slept for longer than a millisecond takes longer to begin
+(`cold_hop_ns`).
+
+*Two sets of threads.* Under the default rule LOW has threads of its own. What is more urgent does
+not wait until LOW, which was asked to give way, has come to a border: it begins at once, beside it.
+Under a policy all cores are alike.
+
+*Inline.* With an inline budget short requests run on the thread of the loop, which does nothing
+else then (`simulation_lane`). What they may take of one turn is limited: a turn is all that had
+been posted when it began.
+
+*Not simulated*: threads that are slower since more of them run than there are processors, and the
+budget that LOW overdraws for its age.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from nnasync._core.workers.admission import NEXT_TURN, RUN, WORKER
+from nnasync.experiments.overheads import Overheads
+from nnasync.experiments.record import Outcome, Recorder
+from nnasync.experiments.simulation_cores import OTHERS, Settings, Simulation
+from nnasync.experiments.simulation_lane import SimulatedLane
+from nnasync.experiments.simulation_requests import Request
+from nnasync.experiments.workload import Stream
+from nnasync.hal import Priority
+from nnasync.scheduler import Policy
+
+_POSTS, _TURNS, _SUBMITS = range(OTHERS, OTHERS + 3)
+_REGULAR = (Priority.HIGH, Priority.MEDIUM)
+_SLEEPS_DEEPLY_NS = 1_000_000
+
+
+class LoopSimulation(Simulation):
+    """One run in virtual time, as the runtime's would be."""
+
+    def __init__(
+        self,
+        streams: tuple[Stream, ...],
+        settings: Settings,
+        policy: Policy | None,
+        recorder: Recorder,
+        overheads: Overheads,
+    ) -> None:
+        super().__init__(streams, settings, policy, recorder)
+        self._there_ns = overheads.hop_ns // 2
+        self._cold_there_ns = overheads.cold_hop_ns - self._there_ns
+        self._back_ns = overheads.hop_ns - self._there_ns
+        self._before_ns = overheads.call_ns // 2
+        self._after_ns = overheads.call_ns - self._before_ns
+        self._posted: deque[Request] = deque()
+        self._loop_free_ns = 0
+        self._outcomes: dict[Request, Outcome] = {}
+        # The number behind the workers' is that of the loop's own thread.
+        self._asleep_since_ns = [-_SLEEPS_DEEPLY_NS] * (settings.cores + 1)
+        self._lane: SimulatedLane | None = None
+        if overheads.inline_budget_ns:
+            self._lane = SimulatedLane(overheads, self._scheduler, settings.cores - 1)
+        self._left_in_turn = 0
+        self._awake = -1
+        self._beside: list[int] = []
+
+    # -- the loop
+
+    def _submit(self, now: int, request: Request) -> None:
+        """A request comes by a thread of its own, which wakes the loop."""
+        self._push(now + self._back_ns, _POSTS, request)
+
+    def _other(self, now: int, kind: int, what: Any) -> None:
+        if kind == _POSTS:
+            self._posted.append(what)
+            if len(self._posted) == 1:
+                self._push(max(now, self._loop_free_ns), _TURNS, None)
+        elif kind == _TURNS:
+            self._turn(now)
+        elif not what.is_over:
+            super()._submit(now, what)
+
+    def _turn(self, now: int) -> None:
+        """The loop begins a call, or hears of an answer."""
+        if not self._left_in_turn:
+            self._left_in_turn = len(self._posted)
+            if self._lane is not None:
+                self._lane.begin_turn()
+        self._left_in_turn -= 1
+        request = self._posted.popleft()
+        outcome = self._outcomes.pop(request, None)
+        if outcome is not None:
+            self._loop_free_ns = now + self._after_ns
+            late = outcome is Outcome.MET and (
+                self._loop_free_ns - request.planned_ns > request.source.deadline_ns
+            )
+            self._tell(self._loop_free_ns, request, Outcome.LATE if late else outcome)
+        elif not request.is_over:
+            self._call(now, request)
+        if self._posted:
+            self._push(max(now, self._loop_free_ns), _TURNS, None)
+
+    def _call(self, now: int, request: Request) -> None:
+        """The loop begins a call, which is for a worker, for itself, or for a later turn."""
+        where = WORKER
+        if self._lane is not None:
+            where = self._lane.admission(now, request, self._running, len(self._posted))
+        if where is NEXT_TURN:
+            self._posted.append(request)
+            return
+        self._loop_free_ns = now + self._before_ns
+        if where is RUN and self._lane is not None:
+            self._run_here(self._loop_free_ns, request, self._lane)
+        else:
+            self._push(self._loop_free_ns, _SUBMITS, request)
+
+    def _run_here(self, now: int, request: Request, lane: SimulatedLane) -> None:
+        """The loop runs a request itself, to its end."""
+        source, estimate, cost_ns = request.source, request.estimate, request.cost_ns
+        request.is_over = True
+        if request.deadline_ns < now + estimate.floor_ns:
+            estimate.refused()
+            self._tell(now, request, Outcome.REFUSED)
+            return
+        ends_ns = now + cost_ns
+        self._loop_free_ns = ends_ns + self._after_ns
+        lane.spend(cost_ns + self._before_ns + self._after_ns)
+        estimate.observe(cost_ns)
+        self._busy_ns += cost_ns
+        self._recorder.ran(self._cores, source.number, request.number, now, ends_ns)
+        is_met = self._loop_free_ns - request.planned_ns <= source.deadline_ns
+        self._tell(self._loop_free_ns, request, Outcome.MET if is_met else Outcome.LATE)
+
+    def _answer(self, now: int, request: Any, outcome: Outcome) -> None:
+        """An outcome is known somewhere; the loop hears of it."""
+        if request.is_over:
+            return
+        request.is_over = True
+        self._outcomes[request] = outcome
+        by_thread = outcome in (Outcome.MET, Outcome.LATE, Outcome.EXPIRED)
+        self._push(now + self._back_ns * by_thread, _POSTS, request)
+
+    def _tell(self, now: int, request: Request, outcome: Outcome) -> None:
+        self._answered_ns = now
+        super()._tell(now, request, outcome)
+
+    # -- workers
+
+    def _begin(self, now: int, request: Any) -> None:
+        """A worker takes a request: at once if it is awake, else after its half of a hop."""
+        core = self._free[-1]
+        hop_ns = 0
+        if core != self._awake:
+            is_cold = now - self._asleep_since_ns[core] > _SLEEPS_DEEPLY_NS
+            hop_ns = self._cold_there_ns if is_cold else self._there_ns
+        super()._begin(now + hop_ns, request)
+
+    def _end(self, now: int, request: Request) -> None:
+        core = self._awake = request.core
+        self._asleep_since_ns[core] = now
+        super()._end(now, request)
+        self._awake = -1
+
+    def _hand_out(self, now: int) -> None:
+        """Have free cores run what is next; one that was taken beside others is none."""
+        while self._free and len(self._running) + len(self._free) > self._cores:
+            self._beside.append(self._free.pop())
+        super()._hand_out(now)
+        if not self._free:
+            self._begin_beside(now)
+
+    def _make_room(self, now: int, priority: Priority) -> None:
+        super()._make_room(now, priority)
+        if priority is not Priority.LOW:
+            self._begin_beside(now)
+
+    def _begin_beside(self, now: int) -> None:
+        """Begin what is more urgent than LOW beside it, on threads of its own."""
+        while not self._is_governed and self._totals[1] + self._totals[2]:
+            regular = sum(request.priority > Priority.LOW for request in self._running)
+            if regular >= self._cores:
+                return
+            job = self._scheduler.next(now, _REGULAR)
+            for late in self._scheduler.take_expired():
+                self._answer(now, late, Outcome.EXPIRED)
+            if job is None:
+                return
+            if not self._beside:
+                self._beside.append(len(self._asleep_since_ns))
+                self._asleep_since_ns.append(-_SLEEPS_DEEPLY_NS)
+            self._free.append(self._beside.pop())
+            self._begin(now, job)

@@ -1,0 +1,171 @@
+"""Requests of a simulation, and where they come from: open streams, and callers of closed loops."""
+
+from __future__ import annotations
+
+import itertools
+from bisect import bisect_left
+from collections.abc import Iterator
+
+from nnasync.errors import ExperimentError
+from nnasync.experiments.arrivals import ClosedLoop, Trace
+from nnasync.experiments.checks import to_ns
+from nnasync.experiments.clients import client_numbers
+from nnasync.experiments.costs import Network, Recorded, Steps
+from nnasync.experiments.record import StreamAccount
+from nnasync.experiments.workload import RequestBlock, Stream, costs_of, request_blocks, think_times
+from nnasync.hal import NEVER_NS
+from nnasync.scheduler import Estimate, Job
+
+
+class Request(Job):
+    """A job with what the simulation knows of it, and the scheduler must not.
+
+    `ends_ns` is when its run stops as things stand, negative while it does not run. `is_asked` is
+    whether it was asked to give way, `is_over` whether its outcome is known.
+    """
+
+    __slots__ = (
+        "began_ns",
+        "core",
+        "cost_ns",
+        "ends_ns",
+        "is_asked",
+        "is_over",
+        "is_watched",
+        "number",
+        "planned_ns",
+        "source",
+    )
+
+    source: Source
+    planned_ns: int
+    cost_ns: int
+    number: int
+    ends_ns: int
+    began_ns: int
+    core: int
+    is_asked: bool
+    is_over: bool
+    is_watched: bool
+
+
+class Source:
+    """A stream while it is simulated: its next requests, its estimate and its account."""
+
+    __slots__ = (
+        "_blocks",
+        "_borders",
+        "_costs_ns",
+        "_position",
+        "_step_ns",
+        "_times_ns",
+        "account",
+        "callers",
+        "cancel_after_ns",
+        "client",
+        "costs",
+        "deadline_ns",
+        "estimate",
+        "is_endless",
+        "name",
+        "number",
+        "priority",
+        "relative_ns",
+        "thinking",
+    )
+
+    def __init__(
+        self, stream: Stream, seed: int, *, number: int, client: int, account: StreamAccount
+    ) -> None:
+        self.name = stream.name
+        self.number = number
+        self.client = client
+        self.account = account
+        self.priority = stream.urgency
+        self.deadline_ns = stream.deadline_ns
+        """What counts as met; `relative_ns` is the deadline that the scheduler is told of."""
+        self.relative_ns = NEVER_NS if stream.late == "finish" else stream.deadline_ns
+        self.cancel_after_ns = NEVER_NS
+        if stream.cancel_after_ms is not None:
+            self.cancel_after_ns = to_ns(stream.cancel_after_ms)
+        self.estimate = _estimate(stream)
+        cost = stream.cost.steps() if isinstance(stream.cost, Network) else stream.cost
+        self._borders = cost.borders if isinstance(cost, Steps) else ()
+        self._step_ns = -1 if stream.step_ms is None else to_ns(stream.step_ms)
+        self.thinking: Iterator[int] | None = None
+        self.costs: Iterator[int] = iter(())
+        self._blocks: Iterator[RequestBlock] = iter(())
+        self.is_endless = not isinstance(stream.arrivals, Trace)
+        self.callers = 1
+        """How many requests may come before any is answered, but for those of open streams."""
+        self._times_ns: list[int] = []
+        self._costs_ns: list[int] = []
+        self._position = 0
+        if isinstance(stream.arrivals, ClosedLoop):
+            self.callers = stream.arrivals.callers
+            self.thinking, self.costs = think_times(stream, seed), costs_of(stream, seed)
+        else:
+            self._blocks = request_blocks(stream, seed)
+
+    def next_ns(self) -> int:
+        """When the next request of an open stream is planned; NEVER_NS if there is none."""
+        times_ns, position = self._times_ns, self._position
+        if position == len(times_ns):
+            times_ns, self._costs_ns = next(self._blocks, ([], []))
+            if not times_ns:
+                return NEVER_NS
+            self._times_ns, position = times_ns, 0
+        self._position = position + 1
+        return times_ns[position]
+
+    def request(self, planned_ns: int) -> Request:
+        """The request whose time was asked for last."""
+        relative_ns = self.relative_ns
+        request = Request(
+            self.priority,
+            self.estimate,
+            NEVER_NS if relative_ns == NEVER_NS else planned_ns + relative_ns,
+            self.client,
+        )
+        request.source = self
+        request.planned_ns = planned_ns
+        if self.thinking is None:
+            request.cost_ns = self._costs_ns[self._position - 1] or 1
+        else:
+            request.cost_ns = next(self.costs)
+        request.ends_ns = -1
+        request.is_asked = request.is_over = request.is_watched = False
+        return request
+
+    def border_ns(self, request: Request, done_ns: int) -> int:
+        """How much of a request has been done at its next border, if `done_ns` has been now."""
+        cost_ns = request.cost_ns
+        if self._borders:
+            place = bisect_left(self._borders, done_ns / cost_ns)
+            return round(self._borders[place] * cost_ns)
+        if self._step_ns < 0:
+            return cost_ns
+        if self._step_ns == 0:
+            return done_ns
+        return min(cost_ns, -(-done_ns // self._step_ns) * self._step_ns)
+
+
+def sources(streams: tuple[Stream, ...], seed: int, accounts: list[StreamAccount]) -> list[Source]:
+    """The streams with the numbers of their clients, by first appearance; the application is 0."""
+    clients = client_numbers(streams)
+    return [
+        Source(stream, seed, number=number, client=clients[stream.client], account=account)
+        for number, stream, account in zip(itertools.count(), streams, accounts, strict=False)
+    ]
+
+
+def _estimate(stream: Stream) -> Estimate:
+    """What is known of a stream's requests before the first: as after a run of the usual length."""
+    estimate = Estimate()
+    try:
+        mean_ns = stream.cost.mean_ns
+    except ExperimentError as error:
+        raise ExperimentError(f"{stream.name}: {error}") from error
+    if not isinstance(stream.cost, Recorded) or mean_ns:
+        estimate.observe(max(1, round(mean_ns)))
+    return estimate

@@ -1,0 +1,112 @@
+"""Sweeps: one document with lists of values for some of its keys becomes one document a point.
+
+A key is a path from the top of the document, `cores` or `streams.photos.arrivals.cv`. A stream is
+found by its name, `*` means each of them. The points are all combinations of the values; the last
+key changes fastest.
+
+A value may be a table that names itself: `{label = "by deadline", name = "edf"}`; pictures
+and tables then show the label, and the rest of the table is the value. A table with `label` and
+`value` alone stands for that value. One with `label` and `set` sets other keys together, and the
+key that it stands under is but a name: `{label = "by arrival", set = {policy = "fifo"}}`.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from nnasync.errors import InvalidArgument
+
+ALL = "*"
+
+
+class Point(msgspec.Struct, frozen=True):
+    """One combination: what each swept key is there, as shown, and the document with the values."""
+
+    values: dict[str, float | str]
+    document: dict[str, Any]
+
+
+def points(document: Mapping[str, Any], axes: Mapping[str, Sequence[Any]]) -> Iterator[Point]:
+    """Every combination of the values of the axes, put into copies of the document.
+
+    Raises:
+        InvalidArgument: An axis has no values, has one twice, or names what is not there.
+    """
+    shown = {key: _labeled(key, values) for key, values in axes.items()}
+    for chosen in itertools.product(*(pairs.items() for pairs in shown.values())):
+        changed = copy.deepcopy(dict(document))
+        for key, (_, value) in zip(shown, chosen, strict=True):
+            for each, inner in _settings(key, value):
+                put(changed, each, inner)
+        yield Point({key: label for key, (label, _) in zip(shown, chosen, strict=True)}, changed)
+
+
+def put(document: dict[str, Any], key: str, value: Any) -> None:
+    """Set what a path names, in every stream that it names.
+
+    Raises:
+        InvalidArgument: Nothing is there that could have such a key.
+    """
+    *way, last = key.split(".")
+    for place in _places(document, way, key):
+        place[last] = copy.deepcopy(value)
+
+
+def _places(document: dict[str, Any], way: Sequence[str], key: str) -> list[dict[str, Any]]:
+    places: list[Any] = [document]
+    for step in way:
+        places = [inner for place in places for inner in _step(place, step, key)]
+    if any(not isinstance(place, dict) for place in places):
+        raise InvalidArgument(f"sweep: {key!r}: {way[-1]!r} is a single value and has no keys")
+    return places
+
+
+def _step(place: Any, step: str, key: str) -> list[Any]:
+    if isinstance(place, dict) and step in place:
+        return [place[step]]
+    if isinstance(place, list | tuple):
+        found = [each for each in place if step in (ALL, _name(each))]
+        if found:
+            return found
+    known: list[str] = []
+    if isinstance(place, dict | list | tuple):
+        known = list(place) if isinstance(place, dict) else [_name(each) for each in place]
+    there = ", ".join(known) or "nothing"
+    raise InvalidArgument(f"sweep: {key!r}: there is no {step!r}; there is {there}")
+
+
+def _name(part: Any) -> str:
+    return str(part.get("name", "")) if isinstance(part, dict) else ""
+
+
+def _labeled(key: str, values: Sequence[Any]) -> dict[float | str, Any]:
+    """The values by what they are shown as."""
+    if not isinstance(values, list | tuple) or not values:
+        raise InvalidArgument(f"sweep: {key!r}: a list of at least one value is needed")
+    pairs = [_pair(value) for value in values]
+    labels = dict(pairs)
+    if len(labels) < len(pairs):
+        raise InvalidArgument(f"sweep: {key!r}: a value is there twice: {[p for p, _ in pairs]}")
+    return labels
+
+
+def _settings(key: str, value: Any) -> list[tuple[str, Any]]:
+    """What a value of an axis sets: its own key, or those that it names."""
+    if isinstance(value, dict) and value.keys() == {"set"} and isinstance(value["set"], dict):
+        return list(value["set"].items())
+    return [(key, value)]
+
+
+def _pair(value: Any) -> tuple[float | str, Any]:
+    if isinstance(value, dict):
+        rest = {key: inner for key, inner in value.items() if key != "label"}
+        name = str(value.get("label") or value.get("name") or value.get("kind") or rest)
+        return name, rest["value"] if rest.keys() == {"value"} else rest
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return value, value
+    return str(value), value

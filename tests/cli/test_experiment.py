@@ -1,0 +1,153 @@
+"""`nnasync experiment`: run, report, compare, and what is told of files that are not right."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+
+from nnasync.cli import main
+from nnasync.experiments import read_results
+
+FILE = """
+title = "Two policies"
+duration_s = 0.5
+repeats = 2
+overheads = "none"
+
+[[streams]]
+name = "requests"
+deadline_ms = 20
+arrivals = { kind = "poisson", rate_hz = 100 }
+cost = { kind = "constant", ms = 8 }
+
+[sweep]
+policy = ["fifo", "edf"]
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "two.toml"
+    path.write_text(FILE)
+    return path
+
+
+def test_run_writes_results_and_a_report(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["experiment", "run", str(file), "--jobs", "1", "--no-pictures"]) == 0
+    told = capsys.readouterr()
+    lines = told.out.splitlines()
+    assert lines[0].split()[:3] == ["policy", "stream", "run"]
+    assert [line.split()[0] for line in lines[2:4]] == ["fifo", "edf"]
+    folder = tmp_path / "nnasync-two"
+    assert len(read_results(folder).runs) == 4
+    assert "Two policies" in (folder / "report.html").read_text()
+
+
+def test_both_tells_how_far_apart_they_are(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.write_text(FILE.replace("duration_s = 0.5", "duration_s = 0.2"))
+    out = tmp_path / "out"
+    run = ["experiment", "run", str(file), "--both", "--jobs", "1", "--no-pictures"]
+    assert main([*run, "--out", str(out)]) == 0
+    assert "simulated beside real: " in capsys.readouterr().out
+    kinds = [each.result.kind for each in read_results(out).runs]
+    assert kinds == ["simulated"] * 4 + ["real"] * 2
+    assert "Simulated beside real" in (out / "report.html").read_text()
+
+
+class Terminal(io.StringIO):
+    """Text that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_progress_is_told(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_terminal: bool
+) -> None:
+    if is_terminal:
+        pytest.importorskip("rich", reason="bars need rich")
+    told = Terminal() if is_terminal else io.StringIO()
+    monkeypatch.setattr("sys.stderr", told)
+    monkeypatch.setenv("TERM", "xterm")
+    file.write_text(FILE.replace("repeats = 2", "repeats = 10"))
+    run = ["experiment", "run", str(file), "--jobs", "1", "--no-pictures", "--out", str(tmp_path)]
+    assert main(run) == 0
+    if is_terminal:
+        assert "Two policies" in told.getvalue()
+        assert "20/20" in told.getvalue()
+    else:
+        assert told.getvalue() == "20 of 20 runs, the last one policy edf, simulated\n"
+
+
+def test_the_report_is_written_again(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    run = ["experiment", "run", str(file), "--simulate", "--jobs", "1", "--no-pictures"]
+    assert main([*run, "--out", str(out)]) == 0
+    (out / "report.html").unlink()
+    assert main(["experiment", "report", str(out), "--no-pictures"]) == 0
+    assert (out / "report.html").exists()
+    assert str(out / "report.html") in capsys.readouterr().out
+
+
+def test_compare_tells_what_is_clear(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slower = tmp_path / "slower.toml"
+    slower.write_text(FILE.replace("ms = 8", "ms = 16"))
+    for path in (file, slower):
+        out = tmp_path / path.stem
+        assert (
+            main(["experiment", "run", str(path), "--jobs=1", "--no-pictures", f"--out={out}"]) == 0
+        )
+    capsys.readouterr()
+    assert main(["experiment", "compare", str(tmp_path / "two"), str(tmp_path / "slower")]) == 0
+    told = capsys.readouterr().out
+    assert "deadlines met" in told
+    assert not told.splitlines()[-1].startswith("0 of 8")
+    assert (
+        main(["experiment", "compare", "--all", str(tmp_path / "two"), str(tmp_path / "two")]) == 0
+    )
+    assert "0 of 8 differ by more" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("duration_s", "duration", "unknown field `duration`"),
+        ("rate_hz = 100", "rate_hz = -1", "streams[0].arrivals"),
+        ('"edf"]', '"earliest"]', "there is no policy 'earliest'"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_one_line(
+    file: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, told: str
+) -> None:
+    file.write_text(FILE.replace(old, new))
+    assert main(["experiment", "run", str(file)]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith(f"nnasync: error: {file}: ")
+    assert told in error
+    assert error.count("\n") == 1
+
+
+def test_what_are_no_results_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "results.json").write_text("{}")
+    assert main(["experiment", "report", str(tmp_path)]) == 1
+    assert "no results of an experiment" in capsys.readouterr().err
+
+
+def test_simulated_and_real_at_once_is_both(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["experiment", "run", "x.toml", "--simulate", "--real"])
+    assert "not allowed with" in capsys.readouterr().err

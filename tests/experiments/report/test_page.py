@@ -1,0 +1,106 @@
+"""The report needs nothing else, is well formed, and shows no markup of others."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+
+from msgspec.structs import replace
+
+from nnasync.experiments.report.page import page
+from tests.experiments.test_results import results
+
+VOID = {"meta", "path", "circle", "i", "br"}
+
+
+class Reader(HTMLParser):
+    """Notes elements, addresses of others, and whether each element is closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.ids: list[str] = []
+        self.addresses: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in ("meta", "!doctype"):
+            self.open.append(tag)
+        for name, value in attrs:
+            if name == "id":
+                self.ids.append(value or "")
+            if name in ("src", "href"):
+                self.addresses.append(value or "")
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        pass
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def read(html: str) -> Reader:
+    reader = Reader()
+    reader.feed(html)
+    assert reader.open == []
+    return reader
+
+
+def test_a_page_needs_no_other_file() -> None:
+    html = page(results(("simulated", "real")))
+    reader = read(html)
+    assert reader.addresses == []
+    assert not re.search(r"https?://|@import|url\(", html)
+    assert len(reader.ids) == len(set(reader.ids))
+    assert {"sweep", "latency", "cores", "queue", "truth", "figures"} <= set(reader.ids)
+
+
+def test_what_the_script_looks_for_is_there() -> None:
+    html = page(results())
+    wanted = set(re.findall(r'getElementById\("([\w-]+)"\)', html))
+    assert wanted <= set(read(html).ids)
+
+
+def test_simulations_alone_have_nothing_to_be_compared_with() -> None:
+    assert "truth" not in read(page(results())).ids
+
+
+def test_points_that_are_not_within_ten_percent_are_told() -> None:
+    html = page(results(("simulated", "real")))
+    assert "not within 10 %" in html
+    assert '<td class="far">' in html
+
+
+def test_a_single_point_has_no_charts_along_a_sweep() -> None:
+    alone = results()
+    runs = tuple(replace(run, values={}) for run in alone.runs if run.point == 0)
+    ids = read(page(replace(alone, runs=runs))).ids
+    assert "sweep" not in ids
+    assert {"latency", "cores", "figures"} <= set(ids)
+
+
+def test_notes_of_runs_are_told_once() -> None:
+    told = results()
+    runs = tuple(
+        replace(run, result=replace(run.result, notes=("the policy failed",))) for run in told.runs
+    )
+    assert page(replace(told, runs=runs)).count("the policy failed") == 1
+
+
+def test_company_during_real_runs_is_told() -> None:
+    alone = results(("real",))
+    assert "other processes" not in page(alone)
+    runs = (replace(alone.runs[0], others=0.4), *alone.runs[1:])
+    assert "other processes had up to 40% of the machine" in page(replace(alone, runs=runs))
+
+
+def test_texts_do_not_end_the_data() -> None:
+    told = results()
+    experiment = replace(told.experiment, title="</script><b>", about="<img>")
+    values = [replace(run, values={"policy": "</script><b>"}) for run in told.runs]
+    html = page(replace(told, experiment=experiment, runs=tuple(values)))
+    read(html)
+    assert html.count("</script>") == 2
+    data = re.search(r'id="data">(.*?)</script>', html, re.DOTALL)
+    assert data is not None
+    assert json.loads(data[1])["runs"][0]["label"].startswith("policy </script>")

@@ -1,0 +1,221 @@
+"""Overheads: measured ones, and what they add to requests in a simulation."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import msgspec
+import pytest
+
+from nnasync._core.workers.admission import NEXT_TURN, RUN
+from nnasync.errors import ExperimentError
+from nnasync.experiments import (
+    ClosedLoop,
+    Constant,
+    Overheads,
+    Periodic,
+    Recording,
+    RunResult,
+    Steps,
+    Stream,
+    Workload,
+    overheads_here,
+    simulate,
+)
+from nnasync.experiments.overheads import overheads_of
+from nnasync.experiments.record import StreamAccount
+from nnasync.experiments.simulation_lane import SimulatedLane
+from nnasync.experiments.simulation_requests import Source
+from nnasync.machine.decisions import USUAL_COSTS
+from nnasync.scheduler import Scheduler
+
+ALL = Recording(timeline_requests=1_000)
+US, MS = 1_000, 1_000_000
+HEAVY = Overheads(hop_ns=200 * US, cold_hop_ns=500 * US, call_ns=100 * US)
+
+
+def at(time_ms: float) -> Periodic:
+    """One request at that time, in runs of less than an hour."""
+    return Periodic(3.6e6, phase_ms=time_ms)
+
+
+def stream(name: str = "a", **changes: Any) -> Stream:
+    given: dict[str, Any] = {"arrivals": at(0.0), "cost": Constant(2.0)}
+    return Stream(name=name, **(given | changes))
+
+
+def run(*streams: Stream, duration_ms: float = 100.0, **options: Any) -> RunResult:
+    return simulate(
+        Workload(streams),
+        duration_ns=round(duration_ms * MS),
+        overheads=HEAVY,
+        record=ALL,
+        **options,
+    )
+
+
+def test_a_request_alone_pays_for_the_loop_and_a_cold_hop() -> None:
+    found = run(stream(), stream("later", arrivals=at(50.0)))
+    # Into the loop, half of the call, a worker that sleeps deeply; the run; back, the other half.
+    begins_us = 100 + 50 + 400
+    assert [span.began_ns for span in found.spans] == [begins_us * US, 50 * MS + begins_us * US]
+    for row in found.requests:
+        assert row.ended_ns - row.arrived_ns == (begins_us + 2_000 + 100 + 50) * US
+
+
+def test_a_worker_that_is_awake_goes_on_without_a_hop() -> None:
+    found = run(stream(arrivals=Periodic(1.0)), duration_ms=20.0)
+    first, *others = found.spans
+    assert first.began_ns == 550 * US
+    ends = [first.ended_ns, *(span.ended_ns for span in others)]
+    assert [span.began_ns for span in others] == ends[:-1]
+
+
+def test_calls_wait_for_the_loop_one_after_the_other() -> None:
+    found = run(*(stream(str(number)) for number in range(8)), cores=8)
+    assert [span.began_ns // US for span in found.spans] == [550 + 50 * i for i in range(8)]
+    told = [(row.ended_ns - 2 * MS) // US for row in found.requests]
+    assert told == [700 + 50 * number for number in range(8)]
+
+
+def test_urgent_requests_begin_beside_low_that_gives_way() -> None:
+    low = stream("low", cost=Steps((5.0, 5.0)), priority="low")
+    high = stream("high", arrivals=at(2.0), priority="high")
+    found = run(low, high)
+    assert [(s.core, s.stream, s.began_ns // US, s.ended_ns // US) for s in found.spans] == [
+        (2, 1, 2_550, 4_550),
+        (0, 0, 550, 5_550),
+        (0, 0, 5_550, 10_550),
+    ]
+    assert found.preemptions == 1
+
+
+def test_under_a_policy_all_cores_are_alike() -> None:
+    low = stream("low", cost=Steps((5.0, 5.0)), priority="low")
+    high = stream("high", arrivals=at(2.0), priority="high")
+    found = run(low, high, policy="fixed-priority-preemptive")
+    assert [(s.core, s.stream, s.began_ns // US) for s in found.spans] == [
+        (0, 0, 550),
+        (0, 1, 5_550),
+        (0, 0, 7_550),
+    ]
+
+
+def test_whose_answer_comes_late_has_missed_the_deadline() -> None:
+    found = run(stream(deadline_ms=2.6))
+    assert [row.outcome.value for row in found.requests] == ["late"]
+    found = run(stream(deadline_ms=2.71))
+    assert [row.outcome.value for row in found.requests] == ["met"]
+    found = run(stream(cost=Steps((2.0, 2.0)), deadline_ms=4.5))
+    (row,) = found.requests
+    assert (row.outcome.value, row.ended_ns) == ("expired", 4_650 * US)
+    assert found.busy_ns == 4 * MS
+
+
+def test_who_cancels_before_the_loop_begins_the_call_never_runs() -> None:
+    found = run(stream(cancel_after_ms=0.05))
+    assert [row.outcome.value for row in found.requests] == ["cancelled"]
+    assert found.spans == ()
+    assert found.streams[0].cancelled == 1
+
+
+def test_callers_think_when_they_have_heard() -> None:
+    found = run(stream(arrivals=ClosedLoop(1, 1.0, think="constant")), duration_ms=10.0)
+    first, second = found.requests[:2]
+    assert second.arrived_ns == first.ended_ns + MS
+
+
+def inline(*streams: Stream, budget_us: int = 1_000, cores: int = 2) -> RunResult:
+    """As `run`, with an inline budget and a stall budget of a millisecond; hops are dear."""
+    overheads = Overheads(300 * US, 900 * US, 100 * US, inline_budget_ns=budget_us * US)
+    return simulate(
+        Workload(streams), cores=cores, overheads=overheads, duration_ns=100 * MS, record=ALL
+    )
+
+
+def test_short_requests_run_on_the_thread_of_the_loop() -> None:
+    found = inline(stream(cost=Constant(0.5)))
+    (span,), (row,) = found.spans, found.requests
+    # Into the loop and half of the call, then the run; there is no way back.
+    assert (span.core, span.began_ns, span.ended_ns) == (2, 200 * US, 700 * US)
+    assert (row.ended_ns, row.outcome.value) == (750 * US, "met")
+    assert found.busy_ns == 500 * US
+
+
+@pytest.mark.parametrize(
+    ("cost_ms", "priority", "core"),
+    [(0.9, "high", 2), (1.1, "high", 0), (0.4, "low", 2), (0.6, "low", 0), (0.6, "medium", 2)],
+)
+def test_what_would_hold_the_loop_for_too_long_goes_to_a_worker(
+    cost_ms: float, priority: str, core: int
+) -> None:
+    found = inline(stream(cost=Constant(cost_ms), priority=priority))
+    assert [span.core for span in found.spans] == [core]
+
+
+def test_the_loop_runs_requests_one_after_the_other() -> None:
+    found = inline(*(stream(str(number), cost=Constant(0.4)) for number in range(6)))
+    here = [span for span in found.spans if span.core == 2]
+    assert len(here) == len(found.spans) == 6
+    # The loop itself is never doing two things.
+    assert all(a.ended_ns + 100 * US == b.began_ns for a, b in itertools.pairwise(here))
+
+
+def test_what_requests_may_take_of_one_turn_is_limited() -> None:
+    overheads = Overheads(300 * US, 900 * US, 0, inline_budget_ns=MS, stall_budget_ns=MS)
+    source = Source(
+        stream(cost=Constant(0.4)), 0, number=0, client=0, account=StreamAccount(stream())
+    )
+    lane = SimulatedLane(overheads, Scheduler(servers=2, queue_limit=9), 1)
+    source.next_ns()
+    request = source.request(0)
+    found = []
+    for spent_us in (0, 600, 1, 0):
+        lane.spend(spent_us * US)
+        found.append(lane.admission(0, request, [], 0))
+    lane.begin_turn()
+    found.append(lane.admission(0, request, [], 0))
+    assert found == [RUN, RUN, NEXT_TURN, NEXT_TURN, RUN]
+
+
+def test_a_run_of_the_loop_keeps_others_waiting() -> None:
+    found = inline(stream("short", cost=Constant(0.9)), stream("long", arrivals=at(0.3)))
+    short, long = sorted(found.spans, key=lambda span: span.stream)
+    # The call of the long one begins when the loop has ended the short one.
+    assert long.began_ns >= short.ended_ns + 100 * US
+    assert long.core < 2
+
+
+def test_what_the_loop_cannot_do_by_its_deadline_is_refused_there() -> None:
+    first = stream("first", cost=Constant(0.9))
+    second = stream("second", arrivals=at(0.1), cost=Constant(0.9), deadline_ms=1.2)
+    found = inline(first, second, cores=1)
+    assert [row.outcome.value for row in found.requests] == ["met", "refused"]
+
+
+def test_overheads_of_nothing_change_nothing() -> None:
+    """Where LOW has no threads of its own, and everything happens at the same instants."""
+    streams = (
+        stream("a", arrivals=Periodic(3.0), priority="high"),
+        stream("b", arrivals=Periodic(7.0), deadline_ms=20.0),
+    )
+    nothing = Overheads(hop_ns=0, cold_hop_ns=0, call_ns=0)
+    ideal, real = (
+        simulate(Workload(streams), overheads=each, duration_ns=10**9) for each in (None, nothing)
+    )
+    assert msgspec.structs.asdict(ideal.streams[1]) == msgspec.structs.asdict(real.streams[1])
+    assert ideal.busy_ns == real.busy_ns
+
+
+def test_the_overheads_of_this_machine_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nnasync.experiments.overheads.costs_here", lambda folder: USUAL_COSTS)
+    found = overheads_here()
+    assert 0 < found.hop_ns == USUAL_COSTS.hop.low_ns <= found.cold_hop_ns
+    assert overheads_of(USUAL_COSTS, 1).call_ns == 0
+    assert 0 <= found.call_ns < 10**9
+
+
+def test_overheads_that_cannot_be_are_refused() -> None:
+    with pytest.raises(ExperimentError, match="call_ns is -1"):
+        Overheads(hop_ns=1, cold_hop_ns=1, call_ns=-1)

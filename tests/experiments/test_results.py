@@ -1,0 +1,93 @@
+"""Results as files, rows and pieces of notebooks."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from nnasync.errors import InvalidArgument
+from nnasync.experiments.experiment import Experiment
+from nnasync.experiments.results import Machine, Results, read_results
+from tests.experiments.rigs import WORKLOAD, runs
+
+MACHINE = Machine("Linux", "CPython 3.11", "a processor", 2, "0.1.0")
+
+
+def results(kinds: tuple[str, ...] = ("simulated",)) -> Results:
+    experiment = Experiment(
+        streams=WORKLOAD.streams, title="A & B", cores=2, repeats=2, sweep={"load": [0.5, 1.0]}
+    )
+    began_at = "2026-01-01T00:00:00+00:00"
+    return Results(
+        experiment=experiment, machine=MACHINE, began_at=began_at, took_s=1.5, runs=runs(kinds)
+    )
+
+
+def test_what_is_saved_is_read_again(tmp_path: Path) -> None:
+    saved = results(("simulated", "real"))
+    paths = saved.save(tmp_path / "new" / "folder")
+    assert {path.name for path in paths} >= {"results.json", "results.csv"}
+    assert read_results(tmp_path / "new" / "folder") == saved
+    assert read_results(tmp_path / "new" / "folder" / "results.json") == saved
+
+
+def test_settings_and_machine_are_there_in_words(tmp_path: Path) -> None:
+    results().save(tmp_path)
+    told = json.loads((tmp_path / "results.json").read_text())
+    assert told["machine"]["processor"] == "a processor"
+    assert told["experiment"]["streams"][0]["name"] == "wake word"
+
+
+def test_rows_are_those_of_the_table(tmp_path: Path) -> None:
+    results().save(tmp_path)
+    with (tmp_path / "results.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 8
+    assert rows[0]["policy"] == "slow"
+    assert float(rows[0]["p99_ms"]) == pytest.approx(results().rows()[0]["p99_ms"])
+    assert int(rows[0]["submitted"]) == sum(
+        int(rows[0][name])
+        for name in ("met", "late", "expired", "refused", "displaced", "cancelled", "pending")
+    )
+
+
+def test_parquet_has_the_same_columns(tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet", reason="needs the extra parquet")
+    results().save(tmp_path)
+    table = parquet.read_table(tmp_path / "results.parquet").to_pylist()
+    assert table == results().rows()
+
+
+def test_a_dataframe() -> None:
+    pytest.importorskip("pandas", reason="pandas is not installed")
+    frame = results().to_pandas()
+    assert len(frame) == 8
+    assert frame.p99_ms.iloc[0] == pytest.approx(results().rows()[0]["p99_ms"])
+
+
+def test_a_dataframe_needs_pandas(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(InvalidArgument, match="pip install pandas"):
+        results().to_pandas()
+
+
+def test_notebooks_show_charts_and_the_table() -> None:
+    html = results()._repr_html_()
+    assert "A &amp; B" in html
+    assert html.count("<svg") == 5
+    assert "<script" not in html
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"[1]", b'{"runs": 1}', b"\xff"])
+def test_other_files_are_told_from_results(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "results.json").write_bytes(content)
+    with pytest.raises(InvalidArgument, match="results.json: no results"):
+        read_results(tmp_path)
+
+
+def test_a_folder_without_results(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        read_results(tmp_path)

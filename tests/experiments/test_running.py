@@ -1,0 +1,136 @@
+"""Experiments run: the same over threads and processes, in order, cancellable, told of."""
+
+from __future__ import annotations
+
+import anyio
+import anyio.to_process
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from nnasync.errors import ExperimentError, GeneralFailure
+from nnasync.experiments import Experiment, Results, Run, run
+from nnasync.experiments.running import TIMELINE_REQUESTS
+from nnasync.scheduler import Job
+from nnasync.scheduler.policies import BUILT_IN, FirstComeFirstServed
+from tests.experiments.rigs import WORKLOAD
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.one_loop("threads and processes do the work; loops only wait for them"),
+]
+
+EXPERIMENT = Experiment(
+    streams=WORKLOAD.streams,
+    cores=2,
+    duration_s=1.0,
+    repeats=2,
+    overheads="none",
+    sweep={"policy": ["fifo", "default"]},
+)
+
+
+def untimed(results: Results) -> list[bytes]:
+    return [msgspec.json.encode(replace(each, took_s=0.0)) for each in results.runs]
+
+
+async def test_runs_come_in_the_order_of_points_and_repeats() -> None:
+    told: list[tuple[int, int, Run]] = []
+    results = await run(EXPERIMENT, on_run=lambda *progress: told.append(progress))
+    assert [(each.point, each.repeat) for each in results.runs] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert [each.result.policy for each in results.runs[1:3]] == ["fifo", "default"]
+    assert [each.result.seed for each in results.runs] == [0, 1, 0, 1]
+    assert [(done, count) for done, count, _ in told] == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    assert [last for _, _, last in told] == list(results.runs)
+    assert results.machine.cores >= 1
+
+
+async def test_the_same_seed_gives_the_same_requests_to_every_policy() -> None:
+    results = await run(EXPERIMENT)
+    submitted = [[s.submitted for s in each.result.streams] for each in results.runs]
+    assert submitted[0] == submitted[2]
+    assert submitted[0] != submitted[1]
+
+
+async def test_an_excerpt_is_kept_of_the_first_repeat() -> None:
+    results = await run(replace(EXPERIMENT, duration_s=4.0, sweep={}))
+    first, second = results.runs
+    assert len(first.result.requests) == TIMELINE_REQUESTS
+    assert first.result.spans
+    assert first.result.queue
+    assert (second.result.requests, second.result.queue) == ((), ())
+
+
+async def test_processes_give_the_same_as_this_one() -> None:
+    results = await run(EXPERIMENT, jobs=2)
+    assert untimed(results) == untimed(await run(EXPERIMENT))
+
+
+async def test_what_is_wrong_with_a_point_is_told_from_processes_too() -> None:
+    experiment = replace(EXPERIMENT, sweep={"cores": [1, 0]})
+    with pytest.raises(ExperimentError, match="where cores = 0"):
+        await run(experiment, jobs=2)
+
+
+class Forgetful(FirstComeFirstServed):
+    """A policy that fails when it is asked who is next."""
+
+    name = "forgetful"
+
+    def next(self, now_ns: int) -> Job | None:
+        raise KeyError("who was it")
+
+
+async def test_a_policy_that_fails_is_told_with_its_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(BUILT_IN, "forgetful", Forgetful)
+    experiment = replace(EXPERIMENT, sweep={"policy": ["fifo", "forgetful"]})
+    with pytest.raises(ExperimentError, match=r"who was it.*where policy = forgetful"):
+        await run(experiment)
+
+
+async def test_a_process_that_ends_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(*args: object, **options: object) -> None:
+        raise anyio.BrokenWorkerProcess
+
+    monkeypatch.setattr(anyio.to_process, "run_sync", broken)
+    with pytest.raises(GeneralFailure, match="a process that simulated ended"):
+        await run(EXPERIMENT, jobs=2)
+
+
+async def test_cancelling_ends_the_processes() -> None:
+    long = replace(EXPERIMENT, duration_s=100_000.0, repeats=1)
+    with anyio.move_on_after(1.0) as scope:
+        await run(long, jobs=2)
+    assert scope.cancelled_caught
+
+
+async def test_real_runs_have_the_requests_of_simulated_ones() -> None:
+    experiment = replace(EXPERIMENT, duration_s=0.3, repeats=2, real_repeats=1)
+    results = await run(experiment, "both")
+    kinds = [(each.result.kind, each.point, each.repeat) for each in results.runs]
+    assert kinds == [
+        *(("simulated", point, repeat) for point in (0, 1) for repeat in (0, 1)),
+        *(("real", point, 0) for point in (0, 1)),
+    ]
+    simulated, real = results.runs[0], results.runs[4]
+    planned = [
+        {(row.stream, row.arrived_ns) for row in each.result.requests} for each in (simulated, real)
+    ]
+    assert planned[1] <= planned[0]
+    assert planned[1]
+    assert real.result.policy == "fifo"
+    assert 0 <= real.others <= 1
+    assert {error.point for error in results.fidelity()} == {0, 1}
+
+
+async def test_calls_cost_something_where_that_is_measured() -> None:
+    ideal = await run(replace(EXPERIMENT, sweep={}, repeats=1))
+    measured = await run(replace(EXPERIMENT, sweep={}, repeats=1, overheads="measured"))
+    latencies = [each.runs[0].result.streams[0].latency for each in (ideal, measured)]
+    assert latencies[0].least_ns < latencies[1].least_ns
+
+
+async def test_real_runs_alone() -> None:
+    results = await run(replace(EXPERIMENT, duration_s=0.2, sweep={}), "real")
+    assert [each.result.kind for each in results.runs] == ["real"]
+    assert results.fidelity() == ()
