@@ -2,8 +2,9 @@
 
 `Instrument` and `Tracer` are the hooks that cost nothing where nobody looks, and `vlog` is NNAPI's
 verbose log, chosen by the environment variable NNASYNC_VLOG. On them stand the `Timeline`, which
-`chrome_trace` makes a trace of; `nnasync.tracing.metrics`; and `nnasync.tracing.endpoint`. What few
-programs need is loaded when it is used.
+`chrome_trace` makes a trace of; `nnasync.tracing.metrics`; `nnasync.tracing.endpoint`; and
+`monitored`, which shows a runtime to `nnasync top`. What few programs need is loaded when it is
+used.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from nnasync.tracing.chrome import chrome_trace as chrome_trace
     from nnasync.tracing.chrome import write_trace as write_trace
     from nnasync.tracing.execution_log import ExecutionLog as ExecutionLog
+    from nnasync.tracing.monitoring import Monitor as Monitor
+    from nnasync.tracing.monitoring import monitored as monitored
+    from nnasync.tracing.monitoring import monitors as monitors
     from nnasync.tracing.records import Flow as Flow
     from nnasync.tracing.records import Span as Span
     from nnasync.tracing.timeline import Timeline as Timeline
@@ -40,6 +44,7 @@ __all__ = [
     "Layer",
     "Mark",
     "ExecutionLog",
+    "Monitor",
     "Phase",
     "SWITCH",
     "Span",
@@ -48,6 +53,8 @@ __all__ = [
     "Tracer",
     "chrome_trace",
     "labeled",
+    "monitored",
+    "monitors",
     "span",
     "vlog",
     "write_trace",
@@ -60,7 +67,10 @@ __getattr__ = names(
         "ExecutionLog": "execution_log",
         "Span": "timeline",
         "Timeline": "timeline",
+        "Monitor": "monitoring",
         "chrome_trace": "chrome",
+        "monitored": "monitoring",
+        "monitors": "monitoring",
         "write_trace": "chrome",
     },
 )

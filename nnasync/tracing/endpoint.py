@@ -14,17 +14,17 @@ request answered with an error, and where no connection can be taken it is tried
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 import anyio
 import anyio.abc
-import msgspec
 
 from nnasync.errors import BadState, InvalidArgument
+from nnasync.tracing.exposition import Exposition, Measured
 from nnasync.tracing.families import Collector
-from nnasync.tracing.instruments import Tracer
-from nnasync.tracing.metrics import CONTENT_TYPE, Durations, Processes, render
+from nnasync.tracing.metrics import CONTENT_TYPE
 
 logger = logging.getLogger(__name__)
 
@@ -47,17 +47,6 @@ _REASONS = {
 }
 
 
-class Measured(Protocol):
-    """What has statistics and can be observed (`runtime.Runtime` is one)."""
-
-    @property
-    def tracer(self) -> Tracer:
-        """Where instruments are installed."""
-
-    def statistics(self) -> msgspec.Struct:
-        """Numbers now, and since the start."""
-
-
 def serve_metrics(
     source: Measured, *, port: int = 0, collectors: tuple[Collector, ...] = ()
 ) -> Endpoint:
@@ -73,38 +62,38 @@ def serve_metrics(
 
 
 class Endpoint:
-    """An HTTP server of metrics; made by `serve_metrics`."""
+    """An HTTP server of metrics; made by `serve_metrics`, or on a `socket` by `monitored`."""
 
-    def __init__(self, source: Measured, port: int, collectors: tuple[Collector, ...]) -> None:
+    def __init__(
+        self,
+        source: Measured,
+        port: int,
+        collectors: tuple[Collector, ...],
+        *,
+        socket: Path | None = None,
+    ) -> None:
         self.port = port
-        self._source = source
-        self._durations = Durations()
-        calls: Collector | None = getattr(source, "calls", None)
-        self._collectors: tuple[Collector, ...] = (
-            *(() if calls is None else (calls,)),
-            self._durations,
-            Processes(source),
-            *collectors,
-        )
+        self._socket = socket
+        self._exposition = Exposition(source, collectors)
         self._clients = 0
         self._listener: anyio.abc.Listener[anyio.abc.SocketStream] | None = None
 
     @property
     def url(self) -> str:
         """Where the metrics are, while it is open."""
+        if self._socket is not None:
+            return f"unix:{self._socket}"
         return f"http://{HOST}:{self.port}/metrics"
 
     def text(self) -> str:
         """The text that is served now."""
-        return render(self._source.statistics(), *self._collectors)
+        return self._exposition.text()
 
     async def __aenter__(self) -> Self:
         if self._listener is not None:
             raise BadState("an endpoint can be opened once; make another with serve_metrics()")
-        listener = await anyio.create_tcp_listener(local_host=HOST, local_port=self.port)
-        self._listener = listener
-        self.port = listener.extra(anyio.abc.SocketAttribute.local_port)
-        self._source.tracer.add(self._durations)
+        self._listener = listener = await self._listening()
+        self._exposition.open()
         self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()
         self._tasks.start_soon(self._listen, listener)
@@ -116,13 +105,22 @@ class Endpoint:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._source.tracer.remove(self._durations)
+        self._exposition.close()
         self._tasks.cancel_scope.cancel()
         # The error of the body goes on by itself, not inside an exception group.
         await self._tasks.__aexit__(None, None, None)
         if self._listener is not None:
             with anyio.CancelScope(shield=True):
                 await self._listener.aclose()
+            if self._socket is not None:
+                self._socket.unlink(missing_ok=True)
+
+    async def _listening(self) -> anyio.abc.Listener[anyio.abc.SocketStream]:
+        if self._socket is not None:
+            return await anyio.create_unix_listener(self._socket, mode=0o600)
+        listener = await anyio.create_tcp_listener(local_host=HOST, local_port=self.port)
+        self.port = listener.extra(anyio.abc.SocketAttribute.local_port)
+        return listener
 
     async def _listen(self, listener: anyio.abc.Listener[anyio.abc.SocketStream]) -> None:
         while True:

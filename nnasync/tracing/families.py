@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from nnasync import hal
 
@@ -25,6 +25,7 @@ class Family(hal.Struct, frozen=True):
     samples: tuple[Sample, ...]
 
 
+@runtime_checkable
 class Collector(Protocol):
     """An object that provides metrics."""
 

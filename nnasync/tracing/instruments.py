@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Hooks = tuple[Callable[..., object], ...]
+"""What is called at one kind of event, in order."""
 
 
 class Traced(Protocol):

@@ -32,11 +32,20 @@ _ANSWERED = "NONE"
 
 
 def render(statistics: msgspec.Struct | None, *collectors: Collector) -> str:
-    """All metrics as text; the numbers of `statistics` come first, then those of collectors."""
+    """All metrics as text; the numbers of `statistics` come first, then those of collectors.
+
+    What several collectors have of one name is one family: a name may be there once.
+    """
     families = [] if statistics is None else list(_families("nnasync", statistics))
     for collector in collectors:
         families += collector.collect()
-    return "".join(map(_text, families))
+    found: dict[str, Family] = {}
+    for family in families:
+        known = found.get(family.name)
+        if known is not None:
+            family = msgspec.structs.replace(known, samples=known.samples + family.samples)
+        found[family.name] = family
+    return "".join(map(_text, found.values()))
 
 
 class Durations(Instrument):

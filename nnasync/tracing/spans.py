@@ -39,6 +39,7 @@ class _Switch:
 
 
 SWITCH = _Switch()
+"""`SWITCH.on`: whether anybody in the process listens to marks; looked at before any is made."""
 _NOTHING = contextlib.nullcontext()
 _References = tuple["weakref.ref[_Tracer]", ...]
 

@@ -95,8 +95,9 @@ class Tallies:
     The first `networks` names are counted separately, the rest as "(others)".
     """
 
-    def __init__(self, networks: int = 200) -> None:
+    def __init__(self, networks: int = 200, *, prefix: str = "nnasync") -> None:
         self._limit = networks
+        self._prefix = prefix
         self._names: set[str] = set()
         self._tallies: dict[tuple[str, str, str], Tally] = {}
 
@@ -126,7 +127,7 @@ class Tallies:
             ("call_outcomes_total", "counter", "How calls ended, each once.", outcomes),
             ("calls_in_flight", "gauge", "Calls that have not ended.", in_flight),
         ):
-            yield Family(f"nnasync_{name}", kind, text, tuple(samples))
+            yield Family(f"{self._prefix}_{name}", kind, text, tuple(samples))
 
 
 def outcome_of(error: BaseException, deadline_ns: int | None = None) -> tuple[str, str]:

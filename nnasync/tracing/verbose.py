@@ -88,3 +88,4 @@ def _make_visible() -> None:
 
 
 vlog = Vlog(os.environ.get(VARIABLE, ""))
+"""The verbose log of this process, switched on by the environment."""

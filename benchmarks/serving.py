@@ -1,0 +1,208 @@
+"""Serving: processor time of the server for a small request, beside an empty ASGI application.
+
+Both servers run in processes of their own, on uvicorn with httptools and uvloop: one with an
+application that answers at once and does nothing, one with `nnasync.serving` and a network of one
+small operation, on the reference. One connection that is kept alive sends requests one after the
+other, in JSON and in binary, to each in turn. Processor time is that of all threads of the server's
+process, from /proc/PID/task/*/schedstat; ratios are of the medians of rounds in one run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import functools
+import json
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import nnasync as nn
+from benchmarks._report import arguments, median, publish, spread, table
+from nnasync.serving import ModelServer, ModelSettings, ServeOptions
+
+EMPTY, JSON_REQUEST, BINARY_REQUEST = "empty application", "inference, JSON", "inference, binary"
+LARGE_EMPTY, LARGE = "empty application, 600 kB", "inference, 600 kB binary"
+SMALL_SHAPE, LARGE_SHAPE = (1, 4), (1, 150_000)
+
+
+def model(name: str, shape: tuple[int, ...]) -> nn.Model:
+    """One operation on an input of this shape."""
+    builder = nn.ModelBuilder(name)
+    builder.output("y", builder.relu(builder.input("x", shape)))
+    return builder.build()
+
+
+async def serve(kind: str) -> None:
+    """Serve until the process is ended, and tell the port."""
+    import uvicorn
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        print(listener.getsockname()[1], flush=True)
+        if kind == "empty":
+            await _run(empty, listener, uvicorn)
+            return
+        options = ServeOptions(poll_s=0)
+        devices = ["nnasync-reference"]
+        async with (
+            nn.open_runtime(devices=devices) as runtime,
+            ModelServer(runtime, options=options) as server,
+        ):
+            from nnasync.serving import http_app
+            from nnasync.serving.http_connection import BoundedConnection
+
+            for name, shape in (("small", SMALL_SHAPE), ("large", LARGE_SHAPE)):
+                net = await runtime.compile(model(name, shape))
+                await server.add(net, ModelSettings(name=name))
+            connection: Any = functools.partial(BoundedConnection, limits=server.limits)
+            await _run(http_app(server), listener, uvicorn, connection)
+
+
+async def _run(
+    app: Any, listener: socket.socket, uvicorn: Any, connection: Any = "httptools"
+) -> None:
+    config = uvicorn.Config(
+        app, http=connection, ws="none", lifespan="off", log_config=None, access_log=False
+    )
+    await uvicorn.Server(config).serve(sockets=[listener])
+
+
+async def empty(scope: Any, receive: Any, send: Any) -> None:
+    """An application that does nothing."""
+    head = [(b"content-type", b"application/json"), (b"content-length", b"2")]
+    await send({"type": "http.response.start", "status": 200, "headers": head})
+    await send({"type": "http.response.body", "body": b"{}"})
+
+
+def processor_ns(pid: int) -> int:
+    """Processor time that all threads of a process have had so far."""
+    threads = Path(f"/proc/{pid}/task").iterdir()
+    return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads)
+
+
+class Served:
+    """A server in a process of its own, and a connection to it."""
+
+    def __init__(self, process: subprocess.Popen[str], port: int) -> None:
+        self._pid = process.pid
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=60)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def ask(self, request: bytes) -> bytes:
+        """The answer to one request."""
+        self._socket.sendall(request)
+        received = b""
+        while b"\r\n\r\n" not in received:
+            received += self._more()
+        head, _, body = received.partition(b"\r\n\r\n")
+        length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+        parts = [body]
+        count = len(body)
+        while count < length:
+            parts.append(self._more())
+            count += len(parts[-1])
+        if b" 200 " not in head:
+            raise RuntimeError(b"".join(parts).decode())
+        return b"".join(parts)
+
+    def _more(self) -> bytes:
+        part = self._socket.recv(1 << 20)
+        if not part:
+            raise RuntimeError("the server closed the connection")
+        return part
+
+    def cpu_us(self, request: bytes, times: int) -> float:
+        """Microseconds of processor time of one request."""
+        before = processor_ns(self._pid)
+        for _ in range(times):
+            self.ask(request)
+        return (processor_ns(self._pid) - before) / times / 1000
+
+
+@contextlib.contextmanager
+def served(kind: str) -> Iterator[Served]:
+    """A server while the block runs."""
+    command = [sys.executable, __file__, "--serve", kind]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            if process.stdout is None:
+                raise RuntimeError("the server has no output")
+            yield Served(process, int(process.stdout.readline()))
+        finally:
+            process.kill()
+
+
+def post(name: str, shape: tuple[int, ...], *, binary: bool) -> bytes:
+    """A whole request."""
+    array = np.arange(np.prod(shape), dtype=np.float32)
+    tensor: dict[str, Any] = {"name": "x", "shape": shape, "datatype": "FP32"}
+    told: dict[str, Any] = {"inputs": [tensor]}
+    extra, raw = "", b""
+    if binary:
+        tensor["parameters"] = {"binary_data_size": array.nbytes}
+        told["parameters"] = {"binary_data_output": True}
+        raw = array.tobytes()
+        extra = f"Inference-Header-Content-Length: {len(json.dumps(told))}\r\n"
+    else:
+        tensor["data"] = array.tolist()
+    text = json.dumps(told).encode()
+    head = (
+        f"POST /v2/models/{name}/infer HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\n"
+        f"User-Agent: benchmark\r\n{extra}Content-Length: {len(text) + len(raw)}\r\n\r\n"
+    )
+    return head.encode() + text + raw
+
+
+def measured(rounds: int, requests: int) -> dict[str, list[float]]:
+    """Processor time of a request in microseconds, in each round."""
+    small = {is_binary: post("small", SMALL_SHAPE, binary=is_binary) for is_binary in (False, True)}
+    large = post("large", LARGE_SHAPE, binary=True)
+    with served("empty") as nothing, served("models") as models:
+        turns = {
+            EMPTY: (nothing, small[False], requests),
+            JSON_REQUEST: (models, small[False], requests),
+            BINARY_REQUEST: (models, small[True], requests),
+            LARGE_EMPTY: (nothing, large, max(1, requests // 20)),
+            LARGE: (models, large, max(1, requests // 20)),
+        }
+        for server, request, times in turns.values():
+            server.cpu_us(request, max(1, times // 4))
+        found: dict[str, list[float]] = {name: [] for name in turns}
+        for _ in range(rounds):
+            for name, (server, request, times) in turns.items():
+                found[name].append(server.cpu_us(request, times))
+    return found
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = arguments(__doc__, rounds=9)
+    parser.add_argument("--requests", type=int, default=1000, help="in a round (%(default)s)")
+    parser.add_argument("--serve", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.serve:
+        nn.run(serve, options.serve)
+        return
+    found = measured(options.rounds, options.requests)
+    rows = []
+    for name, values in found.items():
+        base = found[LARGE_EMPTY if name in (LARGE, LARGE_EMPTY) else EMPTY]
+        ratios = [value / other for value, other in zip(values, base, strict=True)]
+        rows.append([name, spread(values), f"{median(ratios):.2f}"])
+    heads = ["request", "CPU us (quartiles)", "to empty"]
+    publish(
+        "Serving over HTTP",
+        table(heads, rows),
+        {"cpu_us": found},
+        options.json,
+        keep=options.keep,
+    )
+
+
+if __name__ == "__main__":
+    main()

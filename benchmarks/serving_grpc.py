@@ -1,0 +1,206 @@
+"""Serving over gRPC: processor time of the server for a request, beside an empty method.
+
+Servers run in processes of their own, on uvloop: one with a method of `grpc.aio` that gives the
+same bytes each time, one with the gRPC front and networks of one small operation, on the
+reference. A client sends messages that were made before, one after the other, to each in turn: as
+calls, on a stream, and with 600 kB as they are and in shared memory. Processor time is that of all
+threads of the server's process; ratios are of rounds in one run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import secrets
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import grpc
+import numpy as np
+
+import nnasync as nn
+from benchmarks._report import arguments, median, publish, spread, table
+from benchmarks.serving import LARGE_SHAPE, SMALL_SHAPE, model, processor_ns
+from nnasync.serving import ModelServer, ModelSettings, ServeOptions
+from nnasync.serving.grpc_front import open_grpc_front
+from nnasync.serving.grpc_front.descriptors import message_class
+from nnasync.serving.process_memory import keep_memory
+
+SERVICE = "inference.GRPCInferenceService"
+EMPTY, LARGE_EMPTY = "empty method", "empty method, 600 kB"
+SMALL, STREAM = "inference", "inference on a stream"
+LARGE, SHARED = "inference, 600 kB", "inference, 600 kB in shared memory"
+REGION_BYTES = 2 * 4 * LARGE_SHAPE[1]
+FOLDER = Path("/dev/shm")
+
+
+async def serve(kind: str) -> None:
+    """Serve until the process is ended, and tell the port."""
+    if kind == "empty":
+        await _serve_nothing()
+        return
+    keep_memory()
+    async with (
+        nn.open_runtime(devices=["nnasync-reference"]) as runtime,
+        ModelServer(runtime, options=ServeOptions(poll_s=0)) as server,
+        open_grpc_front(server, port=0) as front,
+    ):
+        for name, shape in (("small", SMALL_SHAPE), ("large", LARGE_SHAPE)):
+            await server.add(await runtime.compile(model(name, shape)), ModelSettings(name=name))
+        print(front.port, flush=True)
+        await asyncio.Event().wait()
+
+
+async def _serve_nothing() -> None:
+    response = message_class("ModelInferResponse")(model_name="small", model_version="1")
+    response.outputs.add(name="y", datatype="FP32", shape=SMALL_SHAPE)
+    head = bytes(response.SerializeToString())
+    small, large = (head + _raw_output(bytes(4 * shape[1])) for shape in (SMALL_SHAPE, LARGE_SHAPE))
+
+    async def answer(message: bytes, context: Any) -> bytes:
+        return large if len(message) > 10_000 else small
+
+    method = grpc.unary_unary_rpc_method_handler(answer)
+    handler = grpc.method_handlers_generic_handler(SERVICE, {"ModelInfer": method})
+    listener = grpc.aio.server(handlers=[handler])
+    print(listener.add_insecure_port("127.0.0.1:0"), flush=True)
+    await listener.start()
+    await asyncio.Event().wait()
+
+
+def _raw_output(data: bytes) -> bytes:
+    response = message_class("ModelInferResponse")(raw_output_contents=[data])
+    return bytes(response.SerializeToString())
+
+
+class Served:
+    """A server in a process of its own, and a channel to it."""
+
+    def __init__(self, process: subprocess.Popen[str], port: int) -> None:
+        self.pid = process.pid
+        self.channel = grpc.insecure_channel(f"127.0.0.1:{port}")
+        self.infer = self.channel.unary_unary(f"/{SERVICE}/ModelInfer")
+
+    def stream(self) -> Callable[[bytes], bytes]:
+        """A stream, as a function that sends a message and waits for one."""
+        messages: SimpleQueue[bytes] = SimpleQueue()
+        call = self.channel.stream_stream(f"/{SERVICE}/ModelStreamInfer")
+        answers = call(iter(messages.get, b""))
+
+        def ask(message: bytes) -> bytes:
+            messages.put(message)
+            return bytes(next(answers))
+
+        return ask
+
+    def register(self, key: str) -> None:
+        """Have the server map a region."""
+        request = message_class("SystemSharedMemoryRegisterRequest")(
+            name="region", key=key, byte_size=REGION_BYTES
+        )
+        register = self.channel.unary_unary(f"/{SERVICE}/SystemSharedMemoryRegister")
+        register(request.SerializeToString())
+
+    def cpu_us(self, ask: Callable[[bytes], bytes], request: bytes, times: int) -> float:
+        """Microseconds of processor time of one request."""
+        before = processor_ns(self.pid)
+        for _ in range(times):
+            ask(request)
+        return (processor_ns(self.pid) - before) / times / 1000
+
+
+@contextlib.contextmanager
+def served(kind: str) -> Iterator[Served]:
+    """A server while the block runs."""
+    command = [sys.executable, __file__, "--serve", kind]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            if process.stdout is None:
+                raise RuntimeError("the server has no output")
+            yield Served(process, int(process.stdout.readline()))
+        finally:
+            process.kill()
+
+
+@contextlib.contextmanager
+def region() -> Iterator[str]:
+    """The key of a file of shared memory."""
+    file = FOLDER / f"nnasync_benchmark_{secrets.token_hex(8)}"
+    file.touch(mode=0o600)
+    file.write_bytes(bytes(REGION_BYTES))
+    try:
+        yield f"/{file.name}"
+    finally:
+        file.unlink()
+
+
+def message(name: str, shape: tuple[int, ...], *, is_shared: bool = False) -> bytes:
+    """A request; in shared memory the output lies behind the input."""
+    request = message_class("ModelInferRequest")(model_name=name)
+    tensor = request.inputs.add(name="x", datatype="FP32", shape=shape)
+    array = np.arange(np.prod(shape), dtype=np.float32)
+    if not is_shared:
+        request.raw_input_contents.append(array.tobytes())
+        return bytes(request.SerializeToString())
+    output = request.outputs.add(name="y")
+    for each, offset in ((tensor, 0), (output, array.nbytes)):
+        each.parameters["shared_memory_region"].string_param = "region"
+        each.parameters["shared_memory_byte_size"].int64_param = array.nbytes
+        each.parameters["shared_memory_offset"].int64_param = offset
+    return bytes(request.SerializeToString())
+
+
+def measured(rounds: int, requests: int) -> dict[str, list[float]]:
+    """Processor time of a request in microseconds, in each round."""
+    small, large = message("small", SMALL_SHAPE), message("large", LARGE_SHAPE)
+    shared, few = message("large", LARGE_SHAPE, is_shared=True), max(1, requests // 10)
+    with served("empty") as nothing, served("models") as models, region() as key:
+        models.register(key)
+        turns: dict[str, tuple[Served, Callable[[bytes], bytes], bytes, int]] = {
+            EMPTY: (nothing, nothing.infer, small, requests),
+            SMALL: (models, models.infer, small, requests),
+            STREAM: (models, models.stream(), small, requests),
+            LARGE_EMPTY: (nothing, nothing.infer, large, few),
+            LARGE: (models, models.infer, large, few),
+            SHARED: (models, models.infer, shared, few),
+        }
+        for server, ask, request, times in turns.values():
+            server.cpu_us(ask, request, max(1, times // 2))
+        found: dict[str, list[float]] = {name: [] for name in turns}
+        for _ in range(rounds):
+            for name, (server, ask, request, times) in turns.items():
+                found[name].append(server.cpu_us(ask, request, times))
+    return found
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = arguments(__doc__, rounds=9)
+    parser.add_argument("--requests", type=int, default=500, help="in a round (%(default)s)")
+    parser.add_argument("--serve", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.serve:
+        nn.run(serve, options.serve)
+        return
+    found = measured(options.rounds, options.requests)
+    rows = []
+    for name, values in found.items():
+        base = found[LARGE_EMPTY if name in (LARGE, LARGE_EMPTY, SHARED) else EMPTY]
+        ratios = [value / other for value, other in zip(values, base, strict=True)]
+        rows.append([name, spread(values), f"{median(ratios):.2f}"])
+    publish(
+        "Serving over gRPC",
+        table(["request", "CPU us (quartiles)", "to empty"], rows),
+        {"cpu_us": found},
+        options.json,
+        keep=options.keep,
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,198 @@
+"""The calls of the gRPC protocol, as `grpc.aio` gets them: bytes in, bytes out.
+
+An error of the core is the status of a call. On a stream it is a message, and the stream goes on,
+unless the client asked for a status there, too. Who cancels a call, or hangs up, cancels the task
+that answers it, and with it what runs for it on a device.
+
+A deadline of gRPC counts as the timeout of the request does; the earlier one is the one that
+holds.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import urllib.parse
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from http import HTTPStatus
+from typing import Any
+
+import anyio
+import grpc
+
+from nnasync._core.clock import Deadline, within
+from nnasync.serving.grpc_front.administration import ANSWERS, answered
+from nnasync.serving.grpc_front.conversion import answer_of, parsed, request_of
+from nnasync.serving.grpc_front.descriptors import message_class
+from nnasync.serving.grpc_front.stream import InferStream
+from nnasync.serving.messages import InferAnswer
+from nnasync.serving.problems import EXPIRED, ServingError, as_serving_error
+from nnasync.serving.server import ModelServer
+
+_log = logging.getLogger(__name__)
+
+_INFERENCE = "inference.GRPCInferenceService"
+_HEALTH = "grpc.health.v1.Health"
+_WATCH_S = 0.5
+
+_CODES = {
+    HTTPStatus.BAD_REQUEST: grpc.StatusCode.INVALID_ARGUMENT,
+    HTTPStatus.UNAUTHORIZED: grpc.StatusCode.UNAUTHENTICATED,
+    HTTPStatus.FORBIDDEN: grpc.StatusCode.PERMISSION_DENIED,
+    HTTPStatus.NOT_FOUND: grpc.StatusCode.NOT_FOUND,
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    HTTPStatus.TOO_MANY_REQUESTS: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    HTTPStatus.NOT_IMPLEMENTED: grpc.StatusCode.UNIMPLEMENTED,
+    HTTPStatus.SERVICE_UNAVAILABLE: grpc.StatusCode.UNAVAILABLE,
+    HTTPStatus.GATEWAY_TIMEOUT: grpc.StatusCode.DEADLINE_EXCEEDED,
+}
+"""What is not here is INTERNAL."""
+
+_CHECK = message_class("HealthCheckRequest", "grpc.health.v1")
+_CHECKED = message_class("HealthCheckResponse", "grpc.health.v1")
+_STATES = _CHECKED.ServingStatus
+
+Unary = Callable[[bytes, Any], Awaitable[bytes]]
+
+
+class InferenceService:
+    """The calls of one server."""
+
+    def __init__(self, server: ModelServer) -> None:
+        self._server = server
+
+    def handlers(self) -> list[Any]:
+        """What `grpc.aio` finds the calls in."""
+        unary = grpc.unary_unary_rpc_method_handler
+        calls = {name: unary(self._administered(name)) for name in ANSWERS}
+        calls["ModelInfer"] = unary(self._infer)
+        calls["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(self._stream)
+        health = {
+            "Check": unary(self._guarded(self._check)),
+            "Watch": grpc.unary_stream_rpc_method_handler(self._watch),
+        }
+        return [
+            grpc.method_handlers_generic_handler(_INFERENCE, calls),
+            grpc.method_handlers_generic_handler(_HEALTH, health),
+        ]
+
+    def _guarded(self, call: Unary) -> Unary:
+        """A call whose errors are told as a status."""
+
+        async def guarded(message: bytes, context: Any) -> bytes:
+            try:
+                return await call(message, context)
+            except Exception as error:
+                return await _abort(context, error)
+
+        return guarded
+
+    def _administered(self, name: str) -> Unary:
+        async def call(message: bytes, context: Any) -> bytes:
+            self._client(context)
+            return await answered(self._server, name, message)
+
+        return self._guarded(call)
+
+    def _client(self, context: Any) -> str:
+        """Who calls; raises ServingError for whom the server does not know."""
+        options, key = self._server.options, None
+        if options.api_keys:
+            key = _key_in(dict(context.invocation_metadata() or ()))
+        return options.client_of(key, _host(context.peer()))
+
+    # -- inference
+
+    async def _infer(self, message: bytes, context: Any) -> bytes:
+        try:
+            client = self._client(context)
+            request, deadline = request_of(message), _deadline(context)
+            found = self._server.start(request, client=client, deadline=deadline)
+            return answer_of(found if isinstance(found, InferAnswer) else await found)
+        except Exception as error:
+            return await _abort(context, error)
+
+    async def _stream(self, messages: AsyncIterator[bytes], context: Any) -> None:
+        try:
+            metadata = dict(context.invocation_metadata() or ())
+            stream = InferStream(
+                self._server,
+                self._client(context),
+                _deadline(context),
+                context.write,
+                ends_at_error=metadata.get("triton_grpc_error") == "true",
+            )
+            await stream.answer(messages)
+        except Exception as error:
+            await _abort(context, error)
+
+    # -- health
+
+    async def _check(self, message: bytes, context: Any) -> bytes:
+        state = self._state(parsed(_CHECK, message).service)
+        if state == _STATES.Value("SERVICE_UNKNOWN"):
+            raise ServingError(HTTPStatus.NOT_FOUND, "unknown service")
+        return bytes(_CHECKED(status=state).SerializeToString())
+
+    async def _watch(self, message: bytes, context: Any) -> None:
+        """Tell the state, and then its changes."""
+        try:
+            service, told = parsed(_CHECK, message).service, None
+        except ServingError as error:
+            await _abort(context, error)
+            return
+        while True:
+            state = self._state(service)
+            if state != told:
+                await context.write(_CHECKED(status=state).SerializeToString())
+                told = state
+            await anyio.sleep(_WATCH_S)
+
+    def _state(self, service: str) -> int:
+        if service not in ("", _INFERENCE):
+            return int(_STATES.Value("SERVICE_UNKNOWN"))
+        return int(_STATES.Value("SERVING" if self._server.is_ready else "NOT_SERVING"))
+
+
+async def _abort(context: Any, error: Exception) -> bytes:
+    """End a call with the status for an error."""
+    if isinstance(error, grpc.aio.AbortError):
+        raise error
+    if not isinstance(error, ServingError):
+        _log.error("a call of gRPC failed", exc_info=error)
+        error = as_serving_error(error)
+    code = _CODES.get(error.code, grpc.StatusCode.INTERNAL)
+    remaining_s = context.time_remaining()
+    if error.text == EXPIRED and remaining_s is not None and remaining_s <= 0:
+        code = grpc.StatusCode.DEADLINE_EXCEEDED
+    metadata: tuple[tuple[str, str], ...] = ()
+    if error.retry_after_s:
+        metadata = (
+            ("retry-after", f"{error.retry_after_s:.3f}"),
+            ("grpc-retry-pushback-ms", str(int(error.retry_after_s * 1e3))),
+        )
+    await context.abort(code, error.text, metadata)
+    return b""
+
+
+def _deadline(context: Any) -> Deadline | None:
+    remaining_s = context.time_remaining()
+    return None if remaining_s is None else within(s=remaining_s)
+
+
+def _key_in(metadata: Mapping[str, Any]) -> str | None:
+    """The key of `authorization: Bearer KEY` or `x-api-key: KEY`."""
+    scheme, _, key = str(metadata.get("authorization", "")).partition(" ")
+    if scheme.lower() == "bearer" and key:
+        return key.strip()
+    given = metadata.get("x-api-key")
+    return None if given is None else str(given)
+
+
+@functools.lru_cache(maxsize=1024)
+def _host(peer: str) -> str:
+    """The address in "ipv4:127.0.0.1:4711", without the port, which differs by connection."""
+    family, _, address = urllib.parse.unquote(peer).partition(":")
+    if family not in ("ipv4", "ipv6"):
+        return peer
+    return address.rpartition(":")[0].strip("[]")

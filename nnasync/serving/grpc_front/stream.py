@@ -1,0 +1,101 @@
+"""A stream of inferences: requests that come on one call, and their answers as they are ready.
+
+Requests of one sequence run one after the other, in the order in which they came; all others
+beside each other. Nothing more is read from a client while as many requests are in flight as one
+stream may have, nor while it does not take its answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import anyio
+
+from nnasync._core.clock import Deadline
+from nnasync.serving.grpc_front.conversion import answer_of, request_of, stream_error
+from nnasync.serving.messages import InferRequest
+from nnasync.serving.problems import ServingError
+from nnasync.serving.server import ModelServer
+
+IN_FLIGHT = 64
+
+
+class InferStream:
+    """One stream of one client."""
+
+    def __init__(
+        self,
+        server: ModelServer,
+        client: str,
+        deadline: Deadline | None,
+        write: Callable[[bytes], Awaitable[None]],
+        *,
+        ends_at_error: bool,
+    ) -> None:
+        """`write` sends a message; with `ends_at_error` an error ends the stream."""
+        self._server = server
+        self._client = client
+        self._deadline = deadline
+        self._write = write
+        self._ends_at_error = ends_at_error
+        self._error: ServingError | None = None
+        self._writing = anyio.Lock()
+        self._room = anyio.Semaphore(IN_FLIGHT)
+        self._last: dict[tuple[str, int | str], anyio.Event] = {}
+
+    async def answer(self, messages: AsyncIterator[bytes]) -> None:
+        """Answer all requests; raises the ServingError that ends the stream."""
+        async with anyio.create_task_group() as tasks:
+            async for message in messages:
+                await self._room.acquire()
+                try:
+                    request = request_of(message)
+                except ServingError as error:
+                    self._room.release()
+                    await self._tell(error, "", tasks.cancel_scope)
+                    continue
+                key = (request.model, request.sequence_id)
+                before = self._last.get(key) if request.sequence_id else None
+                done = anyio.Event()
+                if request.sequence_id:
+                    self._last[key] = done
+                tasks.start_soon(self._run, request, before, done, tasks.cancel_scope)
+        if self._error is not None:
+            raise self._error
+
+    async def _run(
+        self,
+        request: InferRequest,
+        before: anyio.Event | None,
+        done: anyio.Event,
+        scope: anyio.CancelScope,
+    ) -> None:
+        try:
+            if before is not None:
+                await before.wait()
+            answer = await self._server.infer(request, client=self._client, deadline=self._deadline)
+            await self._send(answer_of(answer, is_streamed=True), scope)
+        except ServingError as error:
+            await self._tell(error, request.id, scope)
+        finally:
+            done.set()
+            self._room.release()
+            key = (request.model, request.sequence_id)
+            if self._last.get(key) is done:
+                del self._last[key]
+
+    async def _tell(self, error: ServingError, request_id: str, scope: anyio.CancelScope) -> None:
+        if self._ends_at_error:
+            self._error = error
+            scope.cancel()
+        else:
+            await self._send(stream_error(error.text, request_id), scope)
+
+    async def _send(self, message: bytes, scope: anyio.CancelScope) -> None:
+        """Send a message; a stream that cannot be written to is given up."""
+        async with self._writing:
+            try:
+                await self._write(message)
+            except Exception:
+                # The client hung up: gRPC has several errors for that, some without a public name.
+                scope.cancel()

@@ -1,0 +1,129 @@
+"""A connection of the HTTP server that whoever is silent, slow or talkative cannot hold.
+
+Uvicorn limits neither the header of a request nor the time that it takes, and closes only
+connections that are idle behind an answer. Here a header has so many bytes at most, a request has
+to arrive in so long, an answer has to be read in so long, and connections beyond the limit are
+refused with an answer that clients of the protocol can read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from http import HTTPStatus
+from typing import Any
+
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from nnasync.serving.joined_writes import JoinedWrites
+from nnasync.serving.json_protocol import error_body
+from nnasync.serving.limits import Limits
+from nnasync.serving.problems import ServingError
+
+
+class BoundedConnection(HttpToolsProtocol):
+    """HTTP with limits on the number of connections, and on the size and time of headers."""
+
+    def __init__(self, *arguments: Any, limits: Limits, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
+        self._limits = limits
+        self._header_bytes = 0
+        self._is_in_header = False
+        self._is_arriving = False
+        self._has_body_come = False
+        self._unread: asyncio.TimerHandle | None = None
+        self._watch: asyncio.TimerHandle | None = None
+
+    def connection_made(  # type: ignore[override]  # Uvicorn narrows the transport, too.
+        self, transport: asyncio.Transport
+    ) -> None:
+        """Watch it from the beginning, or refuse it."""
+        joined: Any = JoinedWrites(transport, self.loop)
+        super().connection_made(joined)
+        if len(self.connections) > self._limits.connections:
+            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "there are too many connections")
+        else:
+            self._watch = self.loop.call_later(self._limits.body_s, self._look, None)
+
+    def data_received(self, data: bytes) -> None:
+        """Count the bytes of headers, and those of trailers, which belong to no body either."""
+        self._has_body_come = False
+        super().data_received(data)
+        if self._has_body_come:
+            self._header_bytes = 0
+        elif self._is_arriving:
+            self._header_bytes += len(data)
+            if self._header_bytes > self._limits.header_bytes:
+                text = f"a header has at most {self._limits.header_bytes} bytes"
+                self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, text)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Keep a field of the header; those of trailers, for which nobody asks, are dropped."""
+        if self._is_in_header:
+            super().on_header(name, value)
+
+    def on_message_begin(self) -> None:
+        """Note that a request begins, with its header."""
+        super().on_message_begin()
+        self._is_arriving = True
+        self._is_in_header = True
+        self._header_bytes = 0
+
+    def on_headers_complete(self) -> None:
+        """Note that a header has ended."""
+        self._is_in_header = False
+        self._header_bytes = 0
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Hand a lone piece of a body on as it is; uvicorn would copy it into a buffer and out."""
+        self._has_body_come = True
+        cycle: Any = self.cycle
+        if not cycle.body and not cycle.response_complete:
+            cycle.body = body
+            if len(body) > HIGH_WATER_LIMIT:
+                self.flow.pause_reading()
+            cycle.message_event.set()
+            return
+        if cycle.body.__class__ is bytes:
+            cycle.body = bytearray(cycle.body)  # What comes in many pieces is not copied with each.
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """Note that a request has arrived."""
+        self._is_arriving = False
+        super().on_message_complete()
+
+    def pause_writing(self) -> None:
+        """Give the client time to read what was sent."""
+        super().pause_writing()
+        if self._unread is None:
+            self._unread = self.loop.call_later(self._limits.body_s, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """It has read."""
+        super().resume_writing()
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Look no more."""
+        super().connection_lost(exc)
+        for handle in (self._unread, self._watch):
+            if handle is not None:
+                handle.cancel()  # Else it keeps the connection in memory.
+
+    def _look(self, before: object) -> None:
+        """End the connection if for so long nothing has come, or not all of the same request."""
+        if (self.scope is None or self._is_arriving) and self.scope is before:
+            self.transport.abort()
+        else:
+            self._watch = self.loop.call_later(self._limits.body_s, self._look, self.scope)
+
+    def _refuse(self, status: HTTPStatus, text: str) -> None:
+        body = error_body(ServingError(status, text))
+        head = b"content-type: application/json\r\nretry-after: 1\r\nconnection: close\r\n"
+        length = b"content-length: %d\r\n\r\n" % len(body)
+        self.transport.write(STATUS_LINE[status] + head + length + body)
+        self.transport.close()

@@ -1,0 +1,120 @@
+"""What all endpoints over HTTP share: bodies, clients, deadlines, errors."""
+
+from __future__ import annotations
+
+import math
+from http import HTTPStatus
+from typing import TypeAlias
+
+import anyio
+from starlette.types import Receive, Scope
+
+from nnasync._core.clock import Deadline, now_ns
+from nnasync._core.request_headers import (
+    PRIORITY_HEADER,
+    TIMEOUT_HEADER,
+    priority_of,
+    timeout_ns_of,
+)
+from nnasync.errors import InvalidArgument
+from nnasync.hal import Priority
+from nnasync.serving.json_protocol import JSON, error_body
+from nnasync.serving.messages import Bytes
+from nnasync.serving.problems import ServingError, invalid, too_large
+from nnasync.serving.server import ModelServer
+
+Head: TypeAlias = list[tuple[bytes, bytes]]
+
+_TIMEOUT = TIMEOUT_HEADER.encode()
+_PRIORITY = PRIORITY_HEADER.encode()
+_LEVELS = {Priority.HIGH: 1, Priority.MEDIUM: 2, Priority.LOW: 3}
+JSON_TYPE = (b"content-type", JSON.encode())
+
+
+class HungUp(Exception):
+    """The client closed the connection."""
+
+
+async def read_body(
+    receive: Receive, headers: dict[bytes, bytes], limit_bytes: int, limit_s: float
+) -> Bytes:
+    """The body of a request, in one piece.
+
+    Raises ServingError where it is too large or takes too long, HungUp where it does not end.
+    """
+    length = headers.get(b"content-length", b"")
+    if len(length) > 18 or (length and int(length) > limit_bytes):
+        raise too_large(f"a request has at most {limit_bytes} bytes")
+    # What has come at once needs no clock; a client that sends nothing is the connection's affair.
+    message = await receive()
+    body: bytes = message.get("body", b"")
+    if message["type"] == "http.disconnect":
+        raise HungUp
+    if len(body) > limit_bytes:
+        raise too_large(f"a request has at most {limit_bytes} bytes")
+    if not message.get("more_body"):
+        return body
+    with anyio.move_on_after(limit_s):
+        return await _rest(receive, bytearray(body), limit_bytes)
+    raise ServingError(HTTPStatus.REQUEST_TIMEOUT, f"the request did not arrive in {limit_s:g} s")
+
+
+async def _rest(receive: Receive, whole: bytearray, limit_bytes: int) -> Bytes:
+    has_more = True
+    while has_more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise HungUp
+        whole += message.get("body", b"")
+        has_more = message.get("more_body", False)
+        if len(whole) > limit_bytes:
+            raise too_large(f"a request has at most {limit_bytes} bytes")
+    return whole
+
+
+def client_of(server: ModelServer, scope: Scope, headers: dict[bytes, bytes]) -> str:
+    """Whom a request is accounted to; raises ServingError for a key that is not known."""
+    key = headers.get(b"x-api-key")
+    if key is None and headers.get(b"authorization", b"")[:7].lower() == b"bearer ":
+        key = headers[b"authorization"][7:].strip()
+    peer = scope.get("client")
+    return server.options.client_of(
+        None if key is None else key.decode("latin-1"), peer[0] if peer else ""
+    )
+
+
+def deadline_of(headers: dict[bytes, bytes]) -> Deadline | None:
+    """When an answer is due, by the header of plain HTTP clients."""
+    given = headers.get(_TIMEOUT)
+    if given is None:
+        return None
+    try:
+        timeout_ns = timeout_ns_of(given.decode("latin-1"))
+    except InvalidArgument as error:
+        raise invalid(str(error)) from error
+    return None if timeout_ns is None else Deadline(now_ns() + timeout_ns)
+
+
+def level_of(headers: dict[bytes, bytes]) -> int:
+    """The priority that the header of plain HTTP clients states: 0 for none, 1 for the highest."""
+    given = headers.get(_PRIORITY)
+    if given is None:
+        return 0
+    try:
+        priority = priority_of(given.decode("latin-1"))
+    except InvalidArgument as error:
+        raise invalid(str(error)) from error
+    return 0 if priority is None else _LEVELS[priority]
+
+
+def told(error: ServingError) -> tuple[int, Head, bytes]:
+    """The response for an error."""
+    body = error_body(error)
+    head = [JSON_TYPE, (b"content-length", b"%d" % len(body))]
+    if error.retry_after_s > 0 or error.code is HTTPStatus.SERVICE_UNAVAILABLE:
+        head.append((b"retry-after", b"%d" % max(1, math.ceil(error.retry_after_s))))
+    if error.code is HTTPStatus.NOT_IMPLEMENTED:
+        head.append((b"accept-encoding", b"gzip, deflate"))
+    if error.code is HTTPStatus.UNAUTHORIZED:
+        head.append((b"www-authenticate", b"Bearer"))
+    return int(error.code), head, body

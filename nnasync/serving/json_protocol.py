@@ -1,0 +1,258 @@
+"""Requests and answers as HTTP has them: JSON, and behind it tensors as bytes.
+
+A body is JSON alone, or JSON whose length a header tells, with the bytes of those inputs behind it
+that have `binary_data_size`, in their order. A length of 0 says that there is no JSON: the body is
+the only input. No byte of it is copied here: tensors of a request are views of its body.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from nnasync.serving.datatypes import to_raw
+from nnasync.serving.limits import Limits
+from nnasync.serving.messages import (
+    Bytes,
+    InferAnswer,
+    InferRequest,
+    InputTensor,
+    OutputTensor,
+    RequestedOutput,
+)
+from nnasync.serving.parameters import region_of, split_parameters, whole
+from nnasync.serving.problems import ServingError, invalid, too_large
+
+LENGTH_HEADER = "Inference-Header-Content-Length"
+JSON = "application/json"
+BINARY = "application/octet-stream"
+
+_Parameters = dict[str, bool | int | float | str]
+_NONE: _Parameters = {}
+_ONLY_BINARY = ("FP16", "BF16")
+_SHORT_BYTES = 2048
+"""JSON up to this length is remembered, where tensors follow it: clients send the same again."""
+_FIELD = re.compile(r"missing required field `(\w+)`")
+
+
+class _Input(msgspec.Struct, frozen=True, gc=False):
+    name: str
+    shape: tuple[int, ...]
+    datatype: str
+    parameters: _Parameters = _NONE
+    data: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+class _Output(msgspec.Struct, frozen=True, gc=False):
+    name: str
+    parameters: _Parameters = _NONE
+
+
+class _Request(msgspec.Struct, frozen=True, gc=False):
+    inputs: tuple[_Input, ...]
+    id: str = ""
+    parameters: _Parameters = _NONE
+    outputs: tuple[_Output, ...] = ()
+
+
+_decode = msgspec.json.Decoder(_Request).decode
+_values = msgspec.json.Decoder(list[Any]).decode
+_encode = msgspec.json.Encoder().encode
+
+
+def decoded(
+    body: Bytes, header: str | None, limits: Limits, model: str, version: str = ""
+) -> InferRequest:
+    """The request in a body; `header` is the value of `Inference-Header-Content-Length`.
+
+    Raises ServingError and nothing else, whatever the bytes are.
+    """
+    length = None if header is None else _length(header, len(body))
+    if length == 0:
+        return InferRequest(model, version, binary_data_output=True, body=body)
+    place = len(body) if length is None else length
+    if place > limits.json_bytes:
+        raise too_large(f"the JSON of a request has at most {limits.json_bytes} bytes")
+    if length is None:
+        told = _told(body, limits)
+    elif length <= _SHORT_BYTES:
+        told = _remembered(bytes(memoryview(body)[:length]), limits)
+    else:
+        told = _told(memoryview(body)[:length], limits)
+    inputs, place = _inputs(told.inputs, memoryview(body), place, model)
+    if place != len(body):
+        raise invalid(f"unexpected additional input data for model '{model}'")
+    outputs = tuple(map(_output, told.outputs)) if told.outputs else ()
+    if not told.parameters:
+        return InferRequest(model, version, told.id, inputs, outputs)
+    own = split_parameters(told.parameters)
+    return InferRequest(model, version, told.id, inputs, outputs, **own)
+
+
+def _length(header: str, size: int) -> int:
+    """What the header says, which is 0 for a request without JSON."""
+    if not header.isascii() or not header.isdigit() or len(header) > len(str(size)):
+        shown = header[:32]
+        raise invalid(f"inference header size should be in range (0, {size}), got: {shown}")
+    length = int(header)
+    if length > size:
+        raise invalid(f"inference header size should be in range (0, {size}), got: {header}")
+    return length
+
+
+def _told(text: Bytes, limits: Limits) -> _Request:
+    try:
+        told = _decode(text)
+    except msgspec.ValidationError as error:
+        if missing := _FIELD.search(str(error)):
+            raise invalid(
+                f"Unable to parse '{missing[1]}': attempt to access non-existing object member "
+                f"'{missing[1]}'"
+            ) from error
+        raise invalid(f"failed to parse the request: {error}") from error
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise invalid(f"failed to parse the request JSON buffer: {error}") from error
+    _check(told, limits)
+    return told
+
+
+_remembered = functools.lru_cache(maxsize=256)(_told)
+
+
+def _check(told: _Request, limits: Limits) -> None:
+    if len(told.inputs) > limits.tensors or len(told.outputs) > limits.tensors:
+        raise too_large(f"a request has at most {limits.tensors} inputs, and outputs")
+    if len(told.id) > limits.text_bytes:
+        raise too_large(f"an id has at most {limits.text_bytes} characters")
+    if told.parameters:
+        check_parameters(told.parameters, limits)
+    for tensor in told.inputs:
+        if tensor.parameters:
+            check_parameters(tensor.parameters, limits)
+    for output in told.outputs:
+        if output.parameters:
+            check_parameters(output.parameters, limits)
+
+
+def check_parameters(parameters: Mapping[str, object], limits: Limits) -> None:
+    """Raises ServingError for too many parameters, or texts that are too long."""
+    if len(parameters) > limits.parameters:
+        raise too_large(f"there are at most {limits.parameters} parameters")
+    for name, value in parameters.items():
+        if len(name) > limits.text_bytes:
+            raise too_large(f"names of parameters have at most {limits.text_bytes} characters")
+        if isinstance(value, str) and len(value) > limits.text_bytes:
+            raise too_large(f"parameter '{name}' has at most {limits.text_bytes} characters")
+
+
+def _inputs(
+    told: tuple[_Input, ...], body: memoryview, place: int, model: str
+) -> tuple[tuple[InputTensor, ...], int]:
+    """The inputs, and where the last of their bytes ends."""
+    inputs = []
+    for each in told:
+        raw, values, region = None, None, None
+        parameters = each.parameters
+        if parameters and "binary_data_size" in parameters:
+            size = whole("binary_data_size", parameters["binary_data_size"])
+            if size > len(body) - place:
+                raise invalid(
+                    f"unexpected size for input '{each.name}', expecting "
+                    f"{size - len(body) + place} additional bytes for model '{model}'"
+                )
+            raw = body[place : place + size]
+            place += size
+        elif parameters:
+            region = region_of(parameters)
+        if each.data.__class__ is msgspec.Raw:
+            if raw is not None or region is not None:
+                raise invalid(f"input '{each.name}' has 'data', and its data elsewhere as well")
+            values = _list(each)
+        elif raw is None and region is None:
+            raise invalid("Unable to parse 'data': attempt to access non-existing object member "
+                          "'data'")  # fmt: skip
+        inputs.append(InputTensor(each.name, each.datatype, each.shape, raw, values, region))
+    return tuple(inputs), place
+
+
+def _list(told: _Input) -> list[Any]:
+    if told.datatype in _ONLY_BINARY:
+        raise invalid(
+            f"sending {told.datatype} data via JSON is not supported. Please use the binary data "
+            f"format for input {told.name}"
+        )
+    try:
+        return _values(told.data)  # type: ignore[arg-type]  # Raw is a buffer.
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise invalid(f"Unable to parse 'data': {error}") from error
+
+
+def _output(told: _Output) -> RequestedOutput:
+    parameters = told.parameters
+    if not parameters:
+        return RequestedOutput(told.name)
+    binary = parameters.get("binary_data")
+    if not isinstance(binary, (bool, type(None))):
+        raise invalid("parameter 'binary_data' must be a boolean")
+    return RequestedOutput(
+        told.name,
+        binary,
+        whole("classification", parameters.get("classification", 0), 2**31 - 1),
+        region_of(parameters),
+    )
+
+
+def encoded(answer: InferAnswer, request: InferRequest) -> tuple[bytes, list[Bytes]]:
+    """The JSON of an answer, and the bytes of tensors that follow it.
+
+    An output is given as bytes where the request asks for that, by output or in general. FP16 and
+    BF16, which JSON has no words for, raise ServingError otherwise.
+    """
+    binary = {output.name: output.binary for output in request.outputs}
+    outputs: list[dict[str, Any]] = []
+    pieces: list[Bytes] = []
+    for tensor in answer.outputs:
+        told: dict[str, Any] = {
+            "name": tensor.name,
+            "datatype": tensor.datatype,
+            "shape": tensor.shape,
+        }
+        if tensor.array is not None:
+            wanted = binary.get(tensor.name)
+            if request.binary_data_output if wanted is None else wanted:
+                piece = to_raw(tensor.array, tensor.datatype)
+                pieces.append(piece)
+                told["parameters"] = {"binary_data_size": len(piece)}
+            else:
+                told["data"] = _json_values(tensor)
+        outputs.append(told)
+    head: dict[str, Any] = {"id": answer.id} if answer.id else {}
+    head["model_name"] = answer.model
+    head["model_version"] = answer.version
+    head["outputs"] = outputs
+    return _encode(head), pieces
+
+
+def _json_values(tensor: OutputTensor) -> list[Any]:
+    if tensor.datatype in _ONLY_BINARY:
+        raise invalid(
+            f"sending {tensor.datatype} data via JSON is not supported. Please use the binary data "
+            f"format for output {tensor.name}"
+        )
+    array = tensor.array
+    values: list[Any] = [] if array is None else array.ravel().tolist()
+    if tensor.datatype == "BYTES":
+        try:
+            return [value.decode() for value in values]
+        except UnicodeDecodeError as error:
+            raise invalid(f"output '{tensor.name}' is no text; ask for it as binary") from error
+    return values
+
+
+def error_body(error: ServingError) -> bytes:
+    """What a client reads of an error."""
+    return _encode({"error": error.text})

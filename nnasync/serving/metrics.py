@@ -1,0 +1,111 @@
+"""What a server counts, as Prometheus reads it: by our own names, and by those of Triton.
+
+Dashboards that were made for Triton go on working with the second set, whose times are in
+microseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from nnasync.serving.server import ModelServer
+from nnasync.tracing.families import Family, Sample
+from nnasync.tracing.metrics import CONTENT_TYPE as CONTENT_TYPE
+from nnasync.tracing.metrics import render
+
+_FAILURES = {
+    "REJECTED": ("missed", "refused"),
+    "CANCELED": ("cancelled",),
+    "BACKEND": ("failed",),
+    "OTHER": (),
+}
+_CALLER = ("failed", "INVALID_ARGUMENT")
+_TIMES = (
+    ("request", "success", "Cumulative inference request duration"),
+    ("queue", "queue", "Cumulative inference queuing duration"),
+    ("compute_input", "compute_input", "Cumulative compute input duration"),
+    ("compute_infer", "compute_infer", "Cumulative compute inference duration"),
+    ("compute_output", "compute_output", "Cumulative inference compute output duration"),
+)
+
+
+def metrics_text(server: ModelServer) -> str:
+    """All metrics of a server and its runtime."""
+    return render(
+        server.runtime.statistics(),
+        server.runtime.calls,
+        server.accounts,
+        JoinedRequests(server),
+        TritonNames(server),
+    )
+
+
+class JoinedRequests:
+    """What the batchers of all models count; a family has the samples of all of them."""
+
+    def __init__(self, server: ModelServer) -> None:
+        self._server = server
+
+    def collect(self) -> Iterable[Family]:
+        """Calls, their outcomes, runs and rows, where requests to a model are joined."""
+        found: dict[str, Family] = {}
+        for model in self._server.models:
+            for family in model.joined():
+                known = found.get(family.name)
+                samples = family.samples if known is None else known.samples + family.samples
+                found[family.name] = msgspec.structs.replace(family, samples=samples)
+        yield from found.values()
+
+
+class TritonNames:
+    """The counters of a server by the names that Triton has for them."""
+
+    def __init__(self, server: ModelServer) -> None:
+        self._server = server
+
+    def collect(self) -> Iterable[Family]:
+        """Counts, times and the requests that wait, of each version of a model."""
+        success, failure, count, executions, pending = [], [], [], [], []
+        times: dict[str, list[Sample]] = {name: [] for name, _, _ in _TIMES}
+        for model in self._server.models:
+            labels = (("model", model.name), ("version", model.version))
+            statistics, totals = model.statistics, model.statistics.totals
+            success.append(Sample("", labels, totals["success"]["count"]))
+            count.append(Sample("", labels, statistics.inferences))
+            executions.append(Sample("", labels, model.executions))
+            pending.append(Sample("", labels, model.pending))
+            outcomes = self._server.accounts.outcomes_of(model.name, model.version)
+            for reason, number in _failures(outcomes).items():
+                named = (labels[0], ("reason", reason), labels[1])
+                failure.append(Sample("", named, number))
+            for name, part, _ in _TIMES:
+                times[name].append(Sample("", labels, totals[part]["ns"] // 1000))
+        for name, kind, text, samples in (
+            ("request_success", "counter", "Successful inference requests.", success),
+            ("request_failure", "counter", "Failed inference requests.", failure),
+            ("count", "counter", "Inferences performed.", count),
+            ("exec_count", "counter", "Model executions performed.", executions),
+            ("pending_request_count", "gauge", "Requests that await execution.", pending),
+        ):
+            yield Family(f"nv_inference_{name}", kind, text, tuple(samples))
+        for name, _, text in _TIMES:
+            yield Family(
+                f"nv_inference_{name}_duration_us",
+                "counter",
+                f"{text} in microseconds.",
+                tuple(times[name]),
+            )
+
+
+def _failures(outcomes: dict[tuple[str, str], int]) -> dict[str, int]:
+    found = dict.fromkeys(_FAILURES, 0)
+    for (outcome, reason), number in outcomes.items():
+        if (outcome, reason) == _CALLER:
+            found["OTHER"] += number
+            continue
+        for name, those in _FAILURES.items():
+            if outcome in those:
+                found[name] += number
+    return found

@@ -1,0 +1,128 @@
+"""Which models lie in a folder, or were named: files, with settings in TOML beside them.
+
+Only names that were found here are ever opened: what requests name is looked up among them, and
+never becomes a path.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from nnasync.errors import InvalidArgument, NNError
+from nnasync.hal import Struct
+from nnasync.serving.model_settings import ModelSettings, check_name, settings_from
+
+SUFFIXES = (".tflite", ".onnx", ".nnm")
+_MOST_SETTINGS_BYTES = 1 << 20
+_MOST_FILES = 10_000
+
+Stamp = tuple[tuple[int, int, int], ...]
+"""Inode, size and time of change of a model's file and of its settings."""
+
+
+class ModelFile(Struct, frozen=True):
+    """A file of a model, and how it is to be served; `problem` says why it cannot be."""
+
+    path: Path
+    name: str
+    version: str
+    stamp: Stamp
+    settings: ModelSettings
+    problem: str = ""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Name and version."""
+        return self.name, self.version
+
+
+def found_in(folder: Path | None, files: Sequence[Path]) -> list[ModelFile]:
+    """The models in a folder, and those named besides; reads their settings, not themselves.
+
+    Of two with the same name and version, the second has a problem, as has a named file that is not
+    there. Raises OSError where the folder cannot be looked at.
+    """
+    paths = [path for path in sorted(folder.iterdir()) if _is_model(path)] if folder else []
+    if len(paths) > _MOST_FILES:
+        raise InvalidArgument(f"{folder}: there are more than {_MOST_FILES} models")
+    for path in files:
+        if path.suffix not in SUFFIXES:
+            raise InvalidArgument(
+                f"{path}: a model ends in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
+            )
+    return _told_apart(_described(path) for path in (*paths, *files))
+
+
+def _is_model(path: Path) -> bool:
+    """Whether a file is one of a model; what has no name in Unicode cannot be asked for."""
+    try:
+        path.name.encode()
+    except UnicodeEncodeError:
+        return False
+    return path.suffix in SUFFIXES
+
+
+def _described(path: Path) -> ModelFile:
+    stem, _, version = path.stem.partition("@")
+    settings_path = path.with_suffix(".toml")
+    try:
+        settings = ModelSettings()
+        stamp: Stamp = (_stamp(path),)
+        if settings_path.exists():
+            stamp = (*stamp, _stamp(settings_path))
+            settings = _read(settings_path)
+        name = settings.name or check_name(stem)
+        if version:
+            settings = msgspec.structs.replace(settings, version=version)
+    except (NNError, OSError) as error:
+        return ModelFile(path, stem, version or "1", (), ModelSettings(), str(error))
+    return ModelFile(path, name, settings.version, stamp, settings)
+
+
+def _stamp(path: Path) -> tuple[int, int, int]:
+    status = path.stat()
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _read(path: Path) -> ModelSettings:
+    with path.open("rb") as file:
+        content = file.read(_MOST_SETTINGS_BYTES + 1)
+    if len(content) > _MOST_SETTINGS_BYTES:
+        raise InvalidArgument(f"{path}: settings have at most {_MOST_SETTINGS_BYTES} bytes")
+    try:
+        settings = settings_from(content.decode(), str(path))
+    except UnicodeDecodeError as error:
+        raise InvalidArgument(f"{path}: {error}") from error
+    if not any(isinstance(labels, str) for labels in settings.labels.values()):
+        return settings
+    labels = {port: _labels(path.parent, given) for port, given in settings.labels.items()}
+    return msgspec.structs.replace(settings, labels=labels)
+
+
+def _labels(folder: Path, given: str | tuple[str, ...]) -> tuple[str, ...]:
+    """Labels, or those in the lines of a file beside the settings."""
+    if not isinstance(given, str):
+        return given
+    if os.path.basename(given) != given or given in ("", ".", ".."):
+        raise InvalidArgument(f"a file of labels lies beside the model, and is no path: {given!r}")
+    with (folder / given).open("rb") as file:
+        text = file.read(_MOST_SETTINGS_BYTES).decode(errors="replace")
+    return tuple(line.strip() for line in text.splitlines())
+
+
+def _told_apart(files: Iterable[ModelFile]) -> list[ModelFile]:
+    known: dict[tuple[str, str], Path] = {}
+    found = []
+    for file in files:
+        first = known.setdefault(file.key, file.path)
+        if first != file.path and not file.problem:
+            text = f"{first.name} is version {file.version} of {file.name!r} already"
+            file = msgspec.structs.replace(
+                file, name=file.path.stem.partition("@")[0], problem=f"{file.path.name}: {text}"
+            )
+        found.append(file)
+    return found

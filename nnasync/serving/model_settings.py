@@ -1,0 +1,112 @@
+"""How one model is served: what the TOML file beside it says."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from nnasync.errors import InvalidArgument
+from nnasync.hal import Priority, Struct
+
+PRIORITY_LEVELS = 3
+"""1 is HIGH, 2 is MEDIUM, 3 and above are LOW."""
+
+_NAME_BYTES = 200
+_LEVELS = {"high": Priority.HIGH, "medium": Priority.MEDIUM, "low": Priority.LOW}
+
+
+class BatchingSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """Requests that wait are joined, `max_size` rows at most, as `nnasync.batching` does it.
+
+    They wait for one another for `window_us` at most. With when="pays" it is measured when the
+    model is loaded whether that is worth it, and left alone where it is not.
+    """
+
+    window_us: float = 0
+    max_size: int = 8
+    when: Literal["pays", "always"] = "pays"
+
+
+class SequenceSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """A sequence ends when nothing has come for `idle_s`."""
+
+    idle_s: Annotated[float, msgspec.Meta(gt=0, le=1e9)] = 60.0
+
+
+class ModelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings of a model; what is left out is as the defaults say.
+
+    name: in requests, by default that of the file. version: a whole number. priority: of requests
+    that state none. timeout_ms: of requests that state none (0: none); longest_timeout_ms: what
+    requests may ask for (0: anything). max_queue_size: requests in flight, running ones included,
+    beyond which others are refused. instances: executions at once (0: as many as the runtime
+    runs). max_batch_size: the first dimension of all inputs and outputs counts the batch, up to
+    this (0: there is none). labels: of classes, by output, or the name of a file that has one a
+    line. datatypes: by input and output, FP16 or BF16 for one of floats. devices, precision, io: as
+    `Runtime.compile` takes them.
+    """
+
+    name: str = ""
+    version: str = "1"
+    priority: Literal["high", "medium", "low"] = "medium"
+    timeout_ms: float = 0
+    longest_timeout_ms: float = 0
+    max_queue_size: int = 128
+    instances: int = 0
+    max_batch_size: int = 0
+    labels: dict[str, tuple[str, ...] | str] = msgspec.field(default_factory=dict)
+    datatypes: dict[str, Literal["FP16", "BF16", "FP32"]] = msgspec.field(default_factory=dict)
+    devices: tuple[str, ...] = ()
+    precision: str | None = None
+    io: Literal["float"] | None = None
+    batching: BatchingSettings | None = None
+    sequences: SequenceSettings = SequenceSettings()
+
+    def __post_init__(self) -> None:
+        if not self.version.isascii() or not self.version.isdigit() or len(self.version) > 18:
+            raise InvalidArgument(f"version must be a whole number in quotes, got {self.version!r}")
+        if self.name:
+            check_name(self.name)
+        for field, least in (
+            ("timeout_ms", 0),
+            ("longest_timeout_ms", 0),
+            ("max_queue_size", 1),
+            ("instances", 0),
+            ("max_batch_size", 0),
+        ):
+            if not least <= getattr(self, field) < 2**31:
+                raise InvalidArgument(
+                    f"{field} must be {least} or more, got {getattr(self, field)}"
+                )
+
+    @property
+    def level(self) -> Priority:
+        """The priority of requests that state none."""
+        return _LEVELS[self.priority]
+
+    def priority_of(self, stated: int) -> Priority:
+        """The priority for the one that a request states: 0 none, 1 the highest."""
+        if stated == 0:
+            return self.level
+        if stated == 1:
+            return Priority.HIGH
+        return Priority.MEDIUM if stated == 2 else Priority.LOW
+
+
+def settings_from(text: str, where: str) -> ModelSettings:
+    """The settings in a TOML text; raises InvalidArgument that says what is wrong, and where."""
+    try:
+        return msgspec.toml.decode(text, type=ModelSettings)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise InvalidArgument(f"{where}: {error}") from error
+
+
+def check_name(name: str) -> str:
+    """A name that can stand in addresses; raises InvalidArgument for any other."""
+    is_fine = 0 < len(name) <= _NAME_BYTES and all(char.isalnum() or char in "._-" for char in name)
+    if not is_fine or not name.isascii() or not name.strip("."):
+        raise InvalidArgument(
+            f"the name of a model has letters, digits and . _ - only, up to {_NAME_BYTES}: {name!r}"
+        )
+    return name

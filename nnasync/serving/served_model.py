@@ -1,0 +1,222 @@
+"""One version of a model that is served: its network, what clients see of it, what it is doing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import anyio
+import anyio.abc
+import msgspec
+
+from nnasync._core.clock import Deadline
+from nnasync._core.execution import Net, Port
+from nnasync.batching import Batcher
+from nnasync.errors import BadState, InvalidArgument, ResourceExhaustedTransient, because
+from nnasync.hal import Array, Priority
+from nnasync.serving.datatypes import datatype_of
+from nnasync.serving.model_settings import ModelSettings
+from nnasync.serving.places import Places
+from nnasync.serving.problems import QUEUE_FULL
+from nnasync.serving.statistics import ModelStatistics
+from nnasync.serving.tensors import ServedPort, Signature
+from nnasync.tracing.families import Family
+
+PLATFORM = "nnasync"
+
+
+class ServedModel:
+    """Made of a compiled network, which it closes when it is retired and nobody uses it."""
+
+    def __init__(self, name: str, net: Net[Any], settings: ModelSettings) -> None:
+        """Raises InvalidArgument where the settings do not fit the network."""
+        self.name = name
+        self.version = settings.version
+        self.net = net
+        self.settings = settings
+        self.statistics = ModelStatistics()
+        self.signature = signature_of(name, net, settings)
+        self.is_stateful = bool(net.model.state)
+        """Whether its requests belong to sequences: the network carries a state."""
+        self.states = states_of(name, net, self.signature)
+        """States that requests of sequences may bring along and ask for."""
+        self.pending = 0
+        """Requests in flight."""
+        self.runs_plainly = not (
+            net.model.state or settings.batching or settings.instances or settings.max_batch_size
+        )
+        """Whether a request is one call of the network, which nothing else has a say in."""
+        self._batcher: Batcher | None = None
+        self._places = Places(settings.instances) if settings.instances else None
+        self._users = 0
+        self._unused = anyio.Event()
+        self._is_retired = False
+
+    def signature_for(self, *, brings_states: bool, exports_state: bool) -> Signature:
+        """What a request of a sequence has, with the states it brings or wants."""
+        signature = self.signature
+        return msgspec.structs.replace(
+            signature,
+            inputs=signature.inputs + (self.states if brings_states else ()),
+            outputs=signature.outputs + (self.states if exports_state else ()),
+        )
+
+    def enter(self) -> None:
+        """Note a user: a request, or a sequence for as long as it is open."""
+        if self._unused.is_set():
+            raise BadState(f"version {self.version} of model {self.name!r} is closed")
+        self._users += 1
+
+    def leave(self) -> None:
+        """Note that a user is done."""
+        self._users -= 1
+        self._look()
+
+    async def retire(self) -> None:
+        """Close the network once nobody uses it any more."""
+        self._is_retired = True
+        self._look()
+        await self._unused.wait()
+        await self.net.aclose()
+
+    def _look(self) -> None:
+        if self._is_retired and self._users == 0:
+            self._unused.set()
+
+    def admit(self) -> None:
+        """Count a request in; raises ResourceExhausted where too many are in flight already."""
+        if self.pending >= self.settings.max_queue_size:
+            raise because("queue_full", ResourceExhaustedTransient(QUEUE_FULL))
+        self.pending += 1
+
+    def dismiss(self) -> None:
+        """Count a request out."""
+        self.pending -= 1
+
+    def drain_s(self, cores: int) -> float:
+        """About how long what is in flight takes."""
+        at_once = min(cores, self.settings.instances or cores)
+        return self.pending * self.statistics.usual_ns / at_once * 1e-9
+
+    def batch_size_of(self, arrays: Sequence[Array]) -> int:
+        """How many inferences a request is."""
+        return arrays[0].shape[0] if self.settings.max_batch_size and arrays else 1
+
+    async def run(
+        self, arrays: Sequence[Array], deadline: Deadline | None, priority: Priority
+    ) -> tuple[Sequence[Array], int | None]:
+        """Run once: the outputs, and how long the device took in nanoseconds where it says so."""
+        if self._batcher is not None:
+            value = await self._batcher(*arrays, deadline=deadline, priority=priority)
+            return self.listed(value), None
+        if self._places is None:
+            return await self._measured(arrays, deadline, priority)
+        async with self._places.one(priority, deadline):
+            return await self._measured(arrays, deadline, priority)
+
+    async def _measured(
+        self, arrays: Sequence[Array], deadline: Deadline | None, priority: Priority
+    ) -> tuple[Sequence[Array], int | None]:
+        found = await self.net.measured(*arrays, deadline=deadline, priority=priority)
+        on_device = found.timing.time_on_device_ns
+        return self.listed(found.value), on_device if 0 <= on_device < 2**62 else None
+
+    async def join_requests(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
+        """Have requests joined, as the settings say, until the model is retired and unused.
+
+        It is started when that is possible; raises InvalidArgument where it is not.
+        """
+        batching = self.settings.batching
+        if batching is None:
+            raise BadState(f"model {self.name!r} joins no requests")
+        async with Batcher(
+            self.net,
+            max_rows=batching.max_size,
+            window_us=batching.window_us,
+            when=batching.when,
+            concurrency=self.settings.instances or None,
+            max_waiting=self.settings.max_queue_size,
+            name=self.name,
+        ) as self._batcher:
+            task_status.started()
+            await self._unused.wait()
+
+    def joined(self) -> Iterable[Family]:
+        """What is counted of requests that are joined; nothing where none are."""
+        return () if self._batcher is None else self._batcher.collect()
+
+    @property
+    def executions(self) -> int:
+        """Runs of the network; fewer than requests where these are joined."""
+        if self._batcher is None:
+            return self.statistics.executions
+        runs = (each for each in self.joined() if each.name.endswith("_runs_total"))
+        return int(next(runs).samples[0].value)
+
+    def listed(self, value: Any) -> Sequence[Array]:
+        """What a call gave, as one array per output."""
+        return value if len(self.signature.outputs) > 1 else (value,)
+
+
+def signature_of(name: str, net: Net[Any], settings: ModelSettings) -> Signature:
+    """What clients see of a network; raises InvalidArgument where the settings do not fit it."""
+    known = {port.name for port in (*net.inputs, *net.outputs)}
+    for what, named in (("labels", set(settings.labels)), ("datatypes", set(settings.datatypes))):
+        if unknown := named - known:
+            raise InvalidArgument(
+                f"model {name!r}: {what} of {', '.join(sorted(unknown))}; the network has "
+                f"{', '.join(sorted(known))}"
+            )
+    for field in ("inputs", "outputs"):
+        names = [port.name for port in getattr(net, field)]
+        if len(set(names)) != len(names):
+            raise InvalidArgument(f"model {name!r} has two {field} of one name: {names}")
+    if settings.max_batch_size:
+        check_batches(name, net)
+    labels = {net.outputs[0].name: net.labels, **settings.labels} if net.outputs else {}
+    return Signature(
+        name,
+        tuple(_served(name, port, settings, ()) for port in net.inputs),
+        tuple(_served(name, port, settings, labels.get(port.name, ())) for port in net.outputs),
+        settings.max_batch_size,
+    )
+
+
+def states_of(name: str, net: Net[Any], signature: Signature) -> tuple[ServedPort, ...]:
+    """The states of a network as inputs and outputs; none where names would not tell them apart."""
+    states = net.states
+    taken = {port.name for port in (*signature.inputs, *signature.outputs)}
+    if taken.intersection(port.name for port in states):
+        return ()
+    return tuple(_served(name, port, ModelSettings(), ()) for port in states)
+
+
+def check_batches(name: str, net: Net[Any]) -> None:
+    """Raises InvalidArgument unless the first dimensions of all ports are open.
+
+    Outputs may have a rank that is not known before a run.
+    """
+    closed = [port.name for port in net.inputs if not port.shape or port.shape[0]]
+    closed += [port.name for port in net.outputs if port.is_settled or any(port.shape[:1])]
+    if closed:
+        raise InvalidArgument(
+            f"model {name!r} has a max_batch_size, and the first dimension of "
+            f"{', '.join(closed)} is not open"
+        )
+
+
+def _served(name: str, port: Port, settings: ModelSettings, labels: Sequence[str]) -> ServedPort:
+    datatype = datatype_of(port.dtype)
+    if datatype is None:
+        raise InvalidArgument(f"model {name!r}: {port.name!r} has a type that no client knows")
+    wanted = settings.datatypes.get(port.name, datatype)
+    if wanted != datatype and (datatype, wanted) not in (("FP32", "BF16"), ("FP32", "FP16")):
+        raise InvalidArgument(f"model {name!r}: {port.name!r} is {datatype}, not {wanted}")
+    return ServedPort(port, wanted, _shape(port), tuple(labels))
+
+
+def _shape(port: Port) -> tuple[int, ...]:
+    """The dimensions as clients have them; -1 for one that is open."""
+    if not port.shape and not port.is_settled:
+        return (-1,)
+    return tuple(size or -1 for size in port.shape)

@@ -1,0 +1,112 @@
+"""Counts and times of one served model, as clients of Triton read them."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+
+class _Total:
+    """How often something was there, and how long it took in all."""
+
+    __slots__ = ("count", "ns")
+
+    def __init__(self) -> None:
+        self.count = self.ns = 0
+
+    def add(self, ns: int) -> None:
+        self.count += 1
+        self.ns += ns
+
+    def told(self) -> dict[str, int]:
+        return {"count": self.count, "ns": self.ns}
+
+
+class _Sums:
+    """Of inferences with one size of the batch: how many, and how long their parts took."""
+
+    __slots__ = ("count", "infer_ns", "input_ns", "output_ns", "queue_ns")
+
+    def __init__(self) -> None:
+        self.count = self.queue_ns = self.input_ns = self.infer_ns = self.output_ns = 0
+
+    def told(self) -> dict[str, dict[str, int]]:
+        return {
+            "compute_input": {"count": self.count, "ns": self.input_ns},
+            "compute_infer": {"count": self.count, "ns": self.infer_ns},
+            "compute_output": {"count": self.count, "ns": self.output_ns},
+        }
+
+
+_SMOOTHING = 0.1
+
+
+class ModelStatistics:
+    """Of one version of a model; to be used on the loop."""
+
+    def __init__(self) -> None:
+        self.last_inference_ms = 0
+        self.inferences = 0
+        self.executions = 0
+        self.usual_ns = 0.0
+        """About what an execution takes, once there was one."""
+        self._failures = _Total()
+        self._by_size: dict[int, _Sums] = {}
+
+    def succeeded(
+        self, batch_size: int, queue_ns: int, input_ns: int, infer_ns: int, output_ns: int
+    ) -> None:
+        """Count an answer, and how long its parts took."""
+        sums = self._by_size.get(batch_size)
+        if sums is None:
+            sums = self._by_size[batch_size] = _Sums()
+        sums.count += 1
+        sums.queue_ns += queue_ns
+        sums.input_ns += input_ns
+        sums.infer_ns += infer_ns
+        sums.output_ns += output_ns
+        self.last_inference_ms = time.time_ns() // 1_000_000
+        self.inferences += batch_size
+        self.executions += 1
+        usual = self.usual_ns
+        self.usual_ns = usual + (infer_ns - usual) * _SMOOTHING if usual else infer_ns
+
+    def failed(self, took_ns: int) -> None:
+        """Count a request that got an error."""
+        self._failures.add(took_ns)
+
+    @property
+    def totals(self) -> dict[str, dict[str, int]]:
+        """How often each part of an inference was there, and how long it took in all."""
+        every = list(self._by_size.values())
+        count = sum(each.count for each in every)
+        ns = {
+            "queue": sum(each.queue_ns for each in every),
+            "compute_input": sum(each.input_ns for each in every),
+            "compute_infer": sum(each.infer_ns for each in every),
+            "compute_output": sum(each.output_ns for each in every),
+        }
+        nothing = {"count": 0, "ns": 0}
+        return {
+            "success": {"count": count, "ns": sum(ns.values())},
+            "fail": self._failures.told(),
+            **{part: {"count": count, "ns": total} for part, total in ns.items()},
+            "cache_hit": nothing,
+            "cache_miss": nothing,
+        }
+
+    def told(self, name: str, version: str, executions: int) -> dict[str, Any]:
+        """All keys always: load generators stop at one that is missing."""
+        return {
+            "name": name,
+            "version": version,
+            "last_inference": self.last_inference_ms,
+            "inference_count": self.inferences,
+            "execution_count": executions,
+            "inference_stats": self.totals,
+            "response_stats": {},
+            "batch_stats": [
+                {"batch_size": size, **sums.told()} for size, sums in sorted(self._by_size.items())
+            ],
+            "memory_usage": [],
+        }
