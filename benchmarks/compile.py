@@ -2,7 +2,7 @@
 
 Every figure is of a fresh process, in turn with the others. nnasync starts with nothing known, with
 a verdict of an earlier contest, and with a cache of compilations; each engine loads the file itself
-and answers once. Times count from the moment when numpy is imported, which all of them need.
+and answers once. Times count from the moment when numpy and asyncio are imported.
 *Start* of nnasync includes its own import and the opening of a runtime, *load* does not; the engine
 that answers is imported in both, as it is where it runs alone. *Again* is what an application pays
 that runs already: the engine loads the file a second time, a runtime that has compiled before
@@ -14,185 +14,28 @@ engine that does not run a model is left out there.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import math
 import os
-import resource
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from benchmarks._first_answer import CACHE, ENGINES, NEW, OURS, SUFFIXES, VERDICT, Figures
 from benchmarks._report import arguments, models_folder, publish, table
 
-NEW, VERDICT, CACHE = "nnasync", "nnasync, verdict", "nnasync, cache"
-OURS = (NEW, VERDICT, CACHE)
-PERIOD_S = 0.001
-SETTLING_S = 0.3
-"""What a network began in the background has ended this long after it was closed."""
 TIMEOUT_S = 300
 ASKED = 1.5
-SUFFIXES = (".tflite", ".onnx")
 KEYS = ("start_ms", "load_ms", "again_ms")
-
-Figures = dict[str, float]
-
-
-def litert(path: Path) -> None:
-    """Load and run by LiteRT alone."""
-    from ai_edge_litert.interpreter import Interpreter  # type: ignore[import-untyped]  # no types
-
-    runner = Interpreter(str(path))
-    runner.allocate_tensors()
-    for each in runner.get_input_details():
-        runner.set_tensor(each["index"], np.zeros(each["shape"], each["dtype"]))
-    runner.invoke()
-    for each in runner.get_output_details():
-        runner.get_tensor(each["index"])
-
-
-def onnxruntime(path: Path) -> None:
-    """Load and run by ONNX Runtime alone."""
-    import onnxruntime as ort  # type: ignore[import-untyped]  # no types
-
-    session = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    types = {"tensor(float)": np.float32, "tensor(int64)": np.int64, "tensor(bool)": np.bool_}
-    given: dict[str, Any] = {
-        each.name: np.zeros([n if isinstance(n, int) else 1 for n in each.shape], types[each.type])
-        for each in session.get_inputs()
-    }
-    session.run(None, given)
-
-
-def openvino(path: Path) -> None:
-    """Load and run by OpenVINO alone."""
-    import openvino as ov  # type: ignore[import-untyped]  # no types
-
-    compiled = ov.Core().compile_model(str(path), "CPU")
-    compiled(
-        [np.zeros(tuple(each.shape), each.element_type.to_dtype()) for each in compiled.inputs]
-    )
-
-
-ENGINES: dict[str, tuple[Callable[[Path], None], tuple[str, ...]]] = {
-    "LiteRT": (litert, (".tflite",)),
-    "ONNX Runtime": (onnxruntime, (".onnx",)),
-    "OpenVINO": (openvino, SUFFIXES),
-}
-
-
-def alone(engine: str, path: Path) -> Figures:
-    """What an engine takes in this process, with its import, and then once more."""
-    took_ms = []
-    for _ in range(2):
-        began = time.perf_counter()
-        ENGINES[engine][0](path)
-        took_ms.append((time.perf_counter() - began) * 1e3)
-    return {"start_ms": took_ms[0], "load_ms": took_ms[0], "again_ms": took_ms[1]}
-
-
-async def again(path: Path, state: str, devices: Sequence[str] | None) -> float:
-    """Milliseconds to an answer in a runtime that has compiled the model before."""
-    import nnasync as nn
-
-    took_ms = 0.0
-    async with nn.open_runtime(devices=devices, options=nn.Options(state_dir=state)) as rt:
-        for _ in range(2):
-            began = time.perf_counter()
-            net = await rt.compile(path)
-            await net(*zeros(net))
-            took_ms = (time.perf_counter() - began) * 1e3
-            await net.aclose()
-            await asyncio.sleep(SETTLING_S)
-    return took_ms
-
-
-def zeros(net: Any) -> list[Any]:
-    """Inputs of a network."""
-    return [np.zeros([n or 1 for n in port.shape], port.dtype) for port in net.inputs]
-
-
-def ours(
-    path: Path, state: str, cache: str | None, devices: Sequence[str] | None, *, waits: bool
-) -> Figures:
-    """What nnasync takes in this process; then it waits for the best plan."""
-    began = time.perf_counter()
-    import nnasync as nn
-
-    found: Figures = {}
-
-    async def main() -> None:
-        late = [0.0]
-
-        async def ticks() -> None:
-            while True:
-                before = time.perf_counter()
-                await asyncio.sleep(PERIOD_S)
-                late.append((time.perf_counter() - before - PERIOD_S) * 1e3)
-
-        options = nn.Options(state_dir=state)
-        async with nn.open_runtime(devices=devices, options=options) as rt:
-            opened = time.perf_counter()
-            ticker = asyncio.create_task(ticks()) if waits else None
-            net = await rt.compile(path, cache_dir=cache)
-            await net(*zeros(net))
-            over = time.perf_counter()
-            found["start_ms"], found["load_ms"] = (over - began) * 1e3, (over - opened) * 1e3
-            if ticker is not None:
-                cpu = time.process_time()
-                await net.optimized()
-                ticker.cancel()
-                found["best_ms"] = (time.perf_counter() - opened) * 1e3
-                found["own_cpu_ms"] = (time.process_time() - cpu) * 1e3
-                found["worst_tick_ms"] = max(late)
-            await net.aclose()
-        children = resource.getrusage(resource.RUSAGE_CHILDREN)
-        found["contest_cpu_ms"] = (children.ru_utime + children.ru_stime) * 1e3
-        if waits:
-            found["again_ms"] = await again(path, f"{state}/again", devices)
-
-    nn.run(main)
-    return found
-
-
-def prepare(path: Path, state: str, cache: str, devices: Sequence[str] | None) -> None:
-    """Hold the contest, and fill the cache, in this process."""
-    import nnasync as nn
-
-    async def main() -> None:
-        async with nn.open_runtime(devices=devices, options=nn.Options(state_dir=state)) as rt:
-            options = nn.CompileOptions(wait="best")
-            await (await rt.compile(path, cache_dir=cache, options=options)).aclose()
-
-    nn.run(main)
-
-
-def child(task: dict[str, Any]) -> None:
-    """One measurement, as JSON on standard output."""
-    path, who, devices = Path(task["path"]), task["who"], task["devices"]
-    if who == "prepare":
-        prepare(path, task["state"], task["cache"], devices)
-        print(json.dumps({}))
-    elif who in ENGINES:
-        print(json.dumps(alone(who, path)))
-    elif who == NEW:
-        with tempfile.TemporaryDirectory() as state:
-            print(json.dumps(ours(path, state, None, devices, waits=True)))
-    else:
-        cache = task["cache"] if who == CACHE else None
-        print(json.dumps(ours(path, task["state"], cache, devices, waits=False)))
 
 
 def measured(**task: Any) -> Figures | None:
     """The figures of a fresh process; None where it failed."""
-    command = [sys.executable, "-m", "benchmarks.compile", "--child", json.dumps(task)]
+    command = [sys.executable, "-m", "benchmarks._first_answer", json.dumps(task)]
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     ran = subprocess.run(
@@ -214,6 +57,8 @@ def of_model(path: Path, options: argparse.Namespace) -> dict[str, list[Figures]
     whos = [*OURS, *(name for name, (_, suffixes) in ENGINES.items() if path.suffix in suffixes)]
     whos = [who for who in whos if not only or who in only]
     found: dict[str, list[Figures]] = {who: [] for who in whos}
+    if not whos:
+        return found
     with tempfile.TemporaryDirectory() as folder:
         places = {"state": f"{folder}/state", "cache": f"{folder}/cache"}
         devices = options.devices
@@ -275,19 +120,25 @@ def report(options: argparse.Namespace) -> None:
     publish(title, table(heads, rows), every, options.json)
 
 
+def model_file(text: str) -> Path:
+    """The path of a model that there is; raises ArgumentTypeError."""
+    path = Path(text)
+    if path.suffix not in SUFFIXES:
+        raise argparse.ArgumentTypeError(f"{text} is no {' or '.join(SUFFIXES)} file")
+    if not path.is_file():
+        raise argparse.ArgumentTypeError(f"there is no file {text}")
+    return path
+
+
 def main() -> None:
     """Measure and print."""
     parser = arguments(__doc__, rounds=5)
     parser.add_argument("--models", type=Path, help="folder of models (the reference models)")
-    parser.add_argument("--model", type=Path, nargs="+", help="these files only")
+    parser.add_argument("--model", type=model_file, nargs="+", help="these files only")
     parser.add_argument("--devices", nargs="+", help="of nnasync (all that are installed)")
-    parser.add_argument("--only", nargs="+", default=[], help="these contestants only")
-    parser.add_argument("--child", type=json.loads, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.child is not None:
-        child(options.child)
-    else:
-        report(options)
+    whos = [*OURS, *ENGINES]
+    parser.add_argument("--only", nargs="+", default=[], choices=whos, help="these contestants")
+    report(parser.parse_args())
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from nnasync._core.compilation import competition, contest, kept, trials
 from nnasync._core.drivers.cpu import ReferenceEngine
 from nnasync._core.drivers.null import NullEngine
 from nnasync.engine import BoundCall, EngineBase, Given, Lowering, Plan, StopFlag
+from nnasync.machine.here import Here
 from tests.rigs import GUARD_S
 
 REFERENCE = "nnasync-reference"
@@ -55,6 +56,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
     monkeypatch.setattr(trials, "now_ns", lambda: made.now_ns)
     monkeypatch.setattr(trials, "process_time_ns", lambda: made.cpu_ns)
     monkeypatch.setattr(contest, "CacheEvictor", lambda: made.evict)
+    # A runtime tells what its folder of state knows of the machine: here, always the same.
+    monkeypatch.setattr(contest, "HERE", Here())
     for module in (competition, kept):
         monkeypatch.setattr(module, "is_quiet", lambda: made.is_quiet)
     return made

@@ -15,7 +15,7 @@ import pytest
 
 import nnasync as nn
 from nnasync._core import cache as caches
-from nnasync._core.compilation import Report
+from nnasync._core.compilation import Report, kept
 from nnasync._core.drivers.cpu import ReferenceEngine
 from nnasync._core.engine_device import EngineDevice
 from nnasync.device import DEFAULT_PREPARE, PrepareModelConfig
@@ -576,3 +576,9 @@ async def test_nothing_is_lost_doubled_or_wrong_while_a_plan_takes_over(clock: M
             while net.report() is report:
                 await net(x)
     assert answers == [True] * 140
+
+
+@pytest.mark.one_loop("No loop has a part in it.")
+async def test_a_plan_of_the_reference_asks_for_a_quick_one_before_it() -> None:
+    """Its kernels are imported before it can be loaded, which no other engine waits for."""
+    assert ReferenceEngine().loading_ns() > kept._SOON_NS

@@ -24,6 +24,7 @@ from nnasync._core.plans.staged import StagedCall
 from nnasync._core.state_files import state_folder
 from nnasync.errors import GeneralFailure
 from nnasync.hal import ExecutionPreference
+from nnasync.machine import Margins
 from nnasync.machine.loading import learn_loading_ms
 from tests.compilation.rig import REFERENCE, FakeEngine, ManualClock, chain, competing, way
 from tests.compilation.rig import clock as clock
@@ -342,8 +343,10 @@ def fastest(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     """Which form wins each contest, held here; both must have been measured, and agree."""
     form: str = request.param
 
-    def winner(standings: Sequence[Standing], preference: ExecutionPreference) -> Standing:
-        found = ranking.winner(list(standings), preference)
+    def winner(
+        standings: Sequence[Standing], preference: ExecutionPreference, margins: Margins
+    ) -> Standing:
+        found = ranking.winner(list(standings), preference, margins)
         [file] = [each for each in standings if each.contender.lowering.startswith("file")]
         others = [each for each in standings if each.contender.name == file.contender.name]
         assert all(each.agrees and each.turns_ns for each in others)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,8 +14,11 @@ from nnasync._core.compilation.ranking import Standing, close, crowding, near, r
 from nnasync._core.compilation.report import Fate
 from nnasync._core.compilation.trials import TurnTimes
 from nnasync.hal import ExecutionPreference
+from nnasync.machine import decide
 from tests.compilation.rig import REFERENCE
+from tests.machine.rig import costs
 
+MARGINS = decide(None, 1_000_000).margins
 FAST, LOW = ExecutionPreference.FAST_SINGLE_ANSWER, ExecutionPreference.LOW_POWER
 
 
@@ -57,7 +61,7 @@ def names(standings: list[Standing]) -> list[str]:
 
 
 def won(*standings: Standing, preference: ExecutionPreference = FAST) -> str:
-    return winner(standings, preference).contender.name
+    return winner(standings, preference, MARGINS).contender.name
 
 
 def test_cold_runs_decide_between_those_that_are_near() -> None:
@@ -110,7 +114,7 @@ def test_without_cold_runs_it_is_as_if_there_were_none() -> None:
 def test_an_engine_near_the_reference_is_better_in_a_stream() -> None:
     reference, engine = standing(REFERENCE, 85, 330), standing("engine", 97, 155)
     other = standing("other", 101, 150)
-    assert names(near([reference, engine, other], FAST)) == [REFERENCE, "engine", "other"]
+    assert names(near([reference, engine, other], FAST, MARGINS)) == [REFERENCE, "engine", "other"]
     assert won(reference, engine, other) == "engine"
     assert reference.verdict == "slower when cold: 2.13 times the chosen, 0.88 times back to back"
     assert other.verdict == "slower: 1.04 times the chosen"
@@ -129,7 +133,7 @@ def test_what_became_of_them_is_told_apart_from_the_words() -> None:
         standing("c", 200, 200),
         standing("d", 50, 50, agrees=False),
     ]
-    winner(lines, FAST)
+    winner(lines, FAST, MARGINS)
     assert [each.candidate().fate for each in lines] == [
         Fate.CHOSEN,
         Fate.EQUAL,
@@ -153,7 +157,7 @@ def test_who_disagrees_or_failed_is_not_near() -> None:
     gone = standing("gone", 100, 50)
     gone.settle(Fate.FAILED, "failed: gone")
     right = standing("right", 100, 200)
-    assert names(near([wrong, gone, right], FAST)) == ["right"]
+    assert names(near([wrong, gone, right], FAST, MARGINS)) == ["right"]
     assert won(wrong, gone, right) == "right"
     assert wrong.verdict == "disagrees with the reference"
     assert gone.verdict == "failed: gone"
@@ -179,7 +183,7 @@ def test_more_threads_are_for_who_is_close() -> None:
 def test_who_was_never_run_is_taken_where_nobody_was(agrees: bool | None) -> None:
     first, second = unmeasured("first"), unmeasured("second")
     first.agrees = second.agrees = agrees
-    assert winner([first, second], FAST) is first
+    assert winner([first, second], FAST, MARGINS) is first
     assert first.verdict == "chosen: first that is ready"
     assert second.verdict == "not measured: the deadline was near"
 
@@ -192,7 +196,7 @@ measured = st.tuples(
 @given(st.lists(measured, min_size=1, max_size=6))
 def test_whoever_wins_is_near_the_cheapest_engine(lines: list[Any]) -> None:
     standings = [standing(name, us, cold_us) for us, cold_us, name in lines]
-    taken = winner(standings, FAST)
+    taken = winner(standings, FAST, MARGINS)
     engines = [each.cost(FAST) for each in standings if not each.is_reference]
     least = min(each.cost(FAST) for each in standings)
     # Of those within 1.1 back to back; by what calls pay for cold caches, too, it may be the best.
@@ -205,7 +209,9 @@ def test_whoever_wins_is_near_the_cheapest_engine(lines: list[Any]) -> None:
 @given(st.lists(st.floats(1, 200), min_size=1, max_size=6))
 def test_without_cold_runs_only_a_tie_is_not_the_cheapest(lines: list[float]) -> None:
     standings = [standing("a", us) for us in lines]
-    assert winner(standings, FAST).cost(FAST) <= 1.03 * min(each.cost(FAST) for each in standings)
+    assert winner(standings, FAST, MARGINS).cost(FAST) <= 1.03 * min(
+        each.cost(FAST) for each in standings
+    )
 
 
 def threads(made: Standing, count: int) -> Standing:
@@ -225,3 +231,12 @@ def test_several_threads_do_not_tell_whether_they_waited() -> None:
     wide = threads(standing("a", 200, cpu_us=100), 2)
     assert crowding([wide, standing("b", 100, cpu_us=100)]) == 1
     assert crowding([threads(standing("a", 100, cpu_us=190), 2)]) == 1
+
+
+@pytest.mark.parametrize(("noise", "chosen"), [(0.01, "second"), (0.03, "first"), (0.2, "first")])
+def test_what_counts_as_equal_follows_from_the_noise_of_the_machine(
+    noise: float, chosen: str
+) -> None:
+    margins = decide(msgspec.structs.replace(costs(), noise=noise), 1_000_000).margins
+    lines = [standing("first", 102.0), standing("second", 100.0)]
+    assert winner(lines, FAST, margins).contender.name == chosen

@@ -62,8 +62,12 @@ cache: no entry"""
     )
 
 
-def test_for_programs_it_stays_what_it_was() -> None:
-    assert repr(REPORT).startswith("Report(partitions=(Partition(device='fast'")
+def test_in_a_terminal_it_is_one_line_and_in_a_notebook_tables() -> None:
+    assert repr(REPORT) == "<Report: runs on fast+interpreter; 2 considered, 5 rejections>"
+    told = REPORT._repr_html_()
+    assert told.count("<table>") == 2
+    for words in ("max 1e-07", "slow: operation 7: ADD: no sums", "3 times, first: no power"):
+        assert words in told
 
 
 def test_a_large_report_is_cut() -> None:

@@ -15,13 +15,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nnasync._core.cache.keys import CacheKey, FileKind, derive_token, file_name, operations_digest
-from nnasync._core.cache.outcome import Contents, Hit, Miss
+from nnasync._core.cache.outcome import DEFAULT_LIMIT_BYTES, Contents, Hit, Miss
 from nnasync._core.cache.sealed import fill, view
-from nnasync._core.cache.store import DEFAULT_LIMIT_BYTES, Store
 from nnasync._core.deferred import names
 
 if TYPE_CHECKING:
     from nnasync._core.cache.handles import HandleCache as HandleCache
+    from nnasync._core.cache.store import Store as Store
     from nnasync._core.cache.writing import Writing as Writing
 
 __all__ = [
@@ -41,4 +41,4 @@ __all__ = [
     "view",
 ]
 
-__getattr__ = names(__name__, {"HandleCache": "handles", "Writing": "writing"})
+__getattr__ = names(__name__, {"HandleCache": "handles", "Store": "store", "Writing": "writing"})

@@ -7,6 +7,9 @@ from typing import Self
 
 from nnasync.hal import Struct
 
+DEFAULT_LIMIT_BYTES = 1 << 30
+"""How large the entries of a directory may be together, unless an application says otherwise."""
+
 
 class Rejected(Exception):
     """An entry is not accepted, or cannot be written; the text is the reason. Never leaves here."""

@@ -28,7 +28,14 @@ from nnasync._core.cache.entry_records import FORMAT, HEADER_BYTES, Record, chec
 from nnasync._core.cache.installation import Installation
 from nnasync._core.cache.keys import CacheKey, check_counts, derive_token, file_names, slot
 from nnasync._core.cache.ledger import CacheLedger, DirectoryRows
-from nnasync._core.cache.outcome import Contents, ForeignFile, Hit, Miss, Rejected
+from nnasync._core.cache.outcome import (
+    DEFAULT_LIMIT_BYTES,
+    Contents,
+    ForeignFile,
+    Hit,
+    Miss,
+    Rejected,
+)
 from nnasync._core.cache.transfer import Cipher, size_of
 from nnasync._core.deferred import deferred
 from nnasync.errors import InvalidArgument
@@ -42,7 +49,6 @@ else:
 
 T = TypeVar("T")
 
-DEFAULT_LIMIT_BYTES = 1 << 30
 
 _NO_FILES = "the device has no cache files"
 

@@ -19,7 +19,6 @@ from nnasync._core.cache import (
     Contents,
     Hit,
     Miss,
-    Store,
     derive_token,
     operations_digest,
 )
@@ -36,7 +35,7 @@ from nnasync.device import Device, Lowering, PreparedModel, PrepareModelConfig
 from nnasync.errors import MissedDeadline, NNError
 
 if TYPE_CHECKING:
-    from nnasync._core.cache import late_files
+    from nnasync._core.cache import Store, late_files
     from nnasync._core.cache import writing as writings
     from nnasync._core.cache.late_files import Amender, SharedEntries, SharedEntry
     from nnasync._core.cache.writing import Writing

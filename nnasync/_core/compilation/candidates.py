@@ -106,7 +106,16 @@ async def consider(device: Device, spec: CompileSpec, field: Field) -> tuple[boo
         )
         _turn_down(field, device, WHOLE, "does not support every operation")
         return answers
-    for lowering in await by_deadline(device, lowerings_of(device, spec), spec.deadline):
+    ways = await by_deadline(device, lowerings_of(device, spec), spec.deadline)
+    note_ways(device, spec, field, ways)
+    return answers
+
+
+def note_ways(
+    device: Device, spec: CompileSpec, field: Field, ways: Sequence[Lowering | None]
+) -> None:
+    """Note the contenders of a device, one for each of its ways that the application allows."""
+    for lowering in ways:
         against = objection(device, lowering, spec)
         if against:
             _turn_down(field, device, tell_lowering(lowering), against, Fate.FORBIDDEN)
@@ -114,7 +123,6 @@ async def consider(device: Device, spec: CompileSpec, field: Field) -> tuple[boo
             field.contenders.append(EngineContender(device, spec, lowering))
         else:
             field.contenders.append(OutsideContender(device, spec, lowering, cache=field.cache))
-    return answers
 
 
 async def lowerings_of(device: Device, spec: CompileSpec) -> list[Lowering | None]:
@@ -129,8 +137,14 @@ async def lowerings_of(device: Device, spec: CompileSpec) -> list[Lowering | Non
         found = list(await device.lowerings(spec.model, spec.preference))
     except NNError:
         return [None]
+    return ways_among(found, spec)
+
+
+def ways_among(offered: Sequence[Lowering], spec: CompileSpec) -> list[Lowering | None]:
+    """Those of the lowerings that a device offers which the application's preference leaves."""
+    found = offered
     if spec.preference != ExecutionPreference.FAST_SINGLE_ANSWER:
-        found = [lowering for lowering in found if lowering.threads == 1] or found
+        found = [lowering for lowering in offered if lowering.threads == 1] or offered
     return [*found] or [None]
 
 

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterable, Sequence
-from urllib.parse import quote, unquote
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from nnasync._core.deferred import deferred
 from nnasync.device import Device, Lowering
 from nnasync.errors import InvalidArgument
 
+if TYPE_CHECKING:
+    from urllib import parse
+else:
+    parse = deferred("urllib.parse")
+
 _MAX_PIN = 100_000
+_PLAIN = re.compile(r"[A-Za-z0-9_.~ +-]*")
+"""What needs not be quoted, as nearly no name does."""
 _MAX_OPERATIONS = 1_000_000
 
 WHOLE = "whole model"
@@ -123,7 +132,7 @@ def _runs_text(runs: Runs) -> str:
 
 
 def _part(fields: Sequence[str]) -> Part:
-    device, version, lowering = map(unquote, fields[:3])
+    device, version, lowering = map(parse.unquote, fields[:3])
     return Part(device, version, lowering, _number(fields[3]))
 
 
@@ -142,7 +151,7 @@ def _number(text: str) -> int:
 
 
 def _quoted(text: str) -> str:
-    return quote(text, safe=" +")
+    return text if _PLAIN.fullmatch(text) else parse.quote(text, safe=" +")
 
 
 def _no_pin(pin: object) -> InvalidArgument:

@@ -29,6 +29,7 @@ from nnasync._core.compilation.contest_messages import Answer, Ask, Held, Unheld
 from nnasync._core.compilation.contest_process import ContenderDied, NoContest
 from nnasync._core.compilation.fallback import REFERENCE
 from nnasync._core.compilation.partitioning import assigned, propose
+from nnasync._core.compilation.promise import Promise, by_promise, kind_of, learnt
 from nnasync._core.compilation.ranking import Standing, crowding
 from nnasync._core.compilation.report import Candidate, Fate, Rejection
 from nnasync._core.compilation.spec import CompileSpec, can_sample
@@ -92,6 +93,7 @@ class Competition:
         self.unprepared: dict[str, NNError] = {}
         self.untried: list[Choice] = []
         """Who did not compete since the processor time was used up."""
+        self._promises: tuple[Promise, ...] = ()
 
     @contextlib.asynccontextmanager
     async def discarding(self) -> AsyncIterator[None]:
@@ -158,6 +160,8 @@ class Competition:
             if remembered is not None:
                 return remembered
         only = self._still_to_compete(before)
+        if verdicts is not None and self.spec.contest_cpu_ns:
+            self._promises = await in_helper_thread(self._promised, verdicts)
         names = dict.fromkeys(contender.name for contender in self.field.contenders)
         logger.info("network %r: %s are compared", self.spec.model.name, ", ".join(names))
         apart = await self._compete_apart(before, only)
@@ -170,6 +174,10 @@ class Competition:
         """Who competes where an earlier contest was not finished; empty for all."""
         is_continued = before is not None and before.untried and self.spec.in_background
         return (before.chosen, *before.untried) if before and is_continued else ()
+
+    def _promised(self, verdicts: Verdicts) -> tuple[Promise, ...]:
+        """What earlier verdicts promise of the contenders; reads files."""
+        return learnt(verdicts.latest(), self.spec.question, kind_of(self.spec.model))
 
     async def _compete_here(self, before: Verdict | None, only: Sequence[Choice] = ()) -> Chosen:
         """Let them compete in this process."""
@@ -197,6 +205,7 @@ class Competition:
         """What came of a contest that another process asked for."""
         await self.consider_partitions()
         self._leave_out(ask.left_out)
+        self._promises = ask.promises
         # Whoever asks knows better whether a file may compete, which is judged before it is sent.
         has_whole = ask.question.has_whole
         if msgspec.structs.replace(self.spec.question, has_whole=has_whole) != ask.question:
@@ -238,6 +247,7 @@ class Competition:
                 cpu_ns=cpu_ns,
                 only=only,
                 has_whole=self.field.whole is not None,
+                promises=self._promises,
             )
             try:
                 with anyio.fail_after(None if remaining_ns is None else remaining_ns / 1e9):
@@ -308,6 +318,7 @@ class Competition:
             before,
             self.untried,
             name=self.spec.model.name,
+            kind=kind_of(self.spec.model),
         )
         verdict = await in_helper_thread(keep)
         if before is None or verdict.candidates != before.candidates:
@@ -359,8 +370,7 @@ class Competition:
     def _leaders(self) -> list[Contender]:
         """Of each family the contender with the fewest threads.
 
-        Where not all may come to it, of each device the most promising way, then the next one; a
-        file that it runs as it is has ways of its own.
+        Where not all may come to it, the most promising come first.
         """
         leaders: dict[tuple[str, str], Contender] = {}
         for contender in self.field.contenders:
@@ -369,9 +379,7 @@ class Competition:
                 leaders[contender.family] = contender
         found = list(leaders.values())
         if self.spec.contest_cpu_ns:
-            forms = [(each.name, each.spec.model is self.field.whole) for each in found]
-            ways = {each: forms[:place].count(forms[place]) for place, each in enumerate(found)}
-            found.sort(key=lambda each: ways[each])
+            return by_promise(found, self._promises, self.field.whole)
         return found
 
     def _wider_than(self, families: Sequence[tuple[str, str]]) -> list[Contender]:

@@ -71,6 +71,11 @@ class Contender(ABC):
         return " + ".join(tell_lowering(way) for _, way in self._parts)
 
     @property
+    def promise(self) -> int:
+        """How likely its devices take it for their fastest way."""
+        return sum(way.promise for _, way in self._parts if way is not None)
+
+    @property
     def is_reduced(self) -> bool:
         """Whether floats are computed with less than float32 since the application asked for it.
 
@@ -230,6 +235,11 @@ class EngineContender(PlanContender):
     def partitions(self, reason: str) -> tuple[Partition, ...]:
         """All operations, or the parts of the plan that came in place of the first."""
         return self._partitions or super().partitions(reason)
+
+    def with_plan(self, plan: Plan) -> EngineContender:
+        """This contender, which needs not be prepared any more."""
+        self._plan = plan
+        return self
 
     async def prepare(self, deadline: Deadline | None) -> None:
         """Compile a plan on a thread."""

@@ -41,6 +41,7 @@ from nnasync._core.workers import contained
 from nnasync._core.workers.anyio_threads import in_helper_thread
 from nnasync.errors import GeneralFailure, NNError
 from nnasync.hal import Array, ExecutionPreference, Model
+from nnasync.machine.here import HERE
 
 SHORT_NS = 100_000
 """Two threads save half of a run at most; to wake one takes some 50 microseconds."""
@@ -50,10 +51,7 @@ _NO_TIME = "not judged: the time was over before it had answered all samples"
 _MIN_TURNS = 3
 _MAX_TURNS = 25
 _MAX_TURNS_OF_NEAR = 60
-_NEAR = 1.15
-"""Rivals within so much of the fastest have more turns than others, if the budget allows it."""
-_FAR, _TURNS_OF_FAR = 1.3, 5
-_SLICE_NS = 3_000_000
+_TURNS_OF_FAR = 5
 _SETTLING_S = 0.002
 """Threads of an engine look for more work for a while after a run, on a core that others need."""
 _COLD_ROUNDS, _MIN_COLD_ROUNDS = 7, 3
@@ -114,7 +112,7 @@ async def contest(
     asked for variants of those that are not far from the fastest, which are appended and measured
     with them. Where time runs out before the measuring began the first contender is taken.
     """
-    left_s = (limits.until_ns - now_ns()) / 1e9
+    left_s, margins = (limits.until_ns - now_ns()) / 1e9, HERE.decisions.margins
     _say_no_time(standings)
     with anyio.move_on_after(None if left_s == float("inf") else max(0, left_s)):
         samples = await in_helper_thread(samples_of, model, abandon_on_cancel=True)
@@ -131,8 +129,8 @@ async def contest(
             for standing in rivals:
                 standing.begin_anew()
             await contest.take_turns([*rivals, *wider])
-        await contest.run_cold(near(standings, preference))
-    return winner(standings, preference)
+        await contest.run_cold(near(standings, preference, margins))
+    return winner(standings, preference, margins)
 
 
 class _Contest:
@@ -238,13 +236,14 @@ class _Contest:
         """Measure those that are left, in turns."""
         rivals = [s for s in standings if s.is_in and s.trial is not None]
         budget_ns = self._limits.left_ns() * (_COLD_SHARE - 1) / _COLD_SHARE
+        slice_ns, margins = HERE.decisions.slice_ns, HERE.decisions.margins
         began_ns = now_ns()
         turn = 0
         while len(rivals) > 1:
             if turn >= _MIN_TURNS and now_ns() - began_ns > budget_ns:
                 break
             for standing in _in_turn(rivals, turn):
-                measured = await self._try(standing, lambda trial: trial.turn(_SLICE_NS))
+                measured = await self._try(standing, lambda trial: trial.turn(slice_ns))
                 if measured is not None:
                     standing.note(measured)
                 if standing.is_wide:
@@ -252,9 +251,9 @@ class _Contest:
             turn += 1
             rivals = [standing for standing in rivals if standing.is_in]
             if turn >= _TURNS_OF_FAR:
-                rivals = self._within(rivals, _FAR)
+                rivals = self._within(rivals, margins.far)
             if turn >= _MAX_TURNS:
-                rivals = self._within(rivals, _NEAR)
+                rivals = self._within(rivals, margins.rivals)
             if turn >= _MAX_TURNS_OF_NEAR:
                 break
 

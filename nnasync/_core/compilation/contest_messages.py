@@ -17,6 +17,7 @@ import msgspec
 
 from nnasync._core.clock import now_ns
 from nnasync._core.compilation.choice import Choice, is_sound
+from nnasync._core.compilation.promise import Promise
 from nnasync._core.compilation.report import Candidate, Rejection
 from nnasync._core.compilation.verdicts import Question
 from nnasync._core.wire.connection import Connection, Frame
@@ -34,7 +35,8 @@ class Ask(msgspec.Struct, frozen=True):
     question: what the verdict will be on; both ends must have the same devices. remaining_ns: the
     time until the deadline, if there is one. cpu_ns: the processor time that it may take, 0 for
     any; with it the process runs in the system's idle class. only: those that compete, empty for
-    all. has_whole: whether the file as one operation comes behind the model.
+    all. has_whole: whether the file as one operation comes behind the model. promises: what is
+    known of contenders from models of the same kind.
     """
 
     devices: tuple[str, ...]
@@ -47,6 +49,7 @@ class Ask(msgspec.Struct, frozen=True):
     cpu_ns: int = 0
     only: tuple[Choice, ...] = ()
     has_whole: bool = False
+    promises: tuple[Promise, ...] = ()
 
 
 class Trying(msgspec.Struct, frozen=True, tag=True):

@@ -35,6 +35,7 @@ else:
 logger = logging.getLogger(__name__)
 
 REFERENCE = "nnasync-reference"
+"""The name of the device that computes everything, in numpy."""
 
 _ALL: tuple[int, ...] = ()
 _Key = tuple[str, tuple[int, ...], str, str]

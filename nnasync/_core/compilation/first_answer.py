@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from nnasync._core.compilation.candidates import Field, consider, has_plans
+from nnasync._core.compilation.candidates import Field, has_plans, note_ways, ways_among
 from nnasync._core.compilation.choice import pin_of
 from nnasync._core.compilation.contenders import Chosen, EngineContender
 from nnasync._core.compilation.fallback import REFERENCE
@@ -24,6 +24,7 @@ from nnasync._core.compilation.upgrade import NO_CACHE
 from nnasync._core.compilation.verdicts import Verdict, chosen_ns
 from nnasync._core.compilation.whole_form import whole_form
 from nnasync._core.engine_device import EngineDevice
+from nnasync.engine import Lowering
 from nnasync.errors import DeviceError, MissedDeadline, Refused
 
 _SOON_MS = 100.0
@@ -65,18 +66,30 @@ async def _first(
     """The first of these devices that takes the whole model."""
     for device in devices:
         field = Field()
-        await consider(device, spec, field)
-        contender = _contender(field, verdict)
-        if contender is None:
-            continue
         try:
-            await contender.prepare(spec.deadline)
+            contender = await _prepared(device, spec, field, verdict)
         except MissedDeadline:
             raise
         except (DeviceError, Refused):
             continue
-        return _chosen(contender, field, verdict, missed)
+        if contender is not None:
+            return _chosen(contender, field, verdict, missed)
     return None
+
+
+async def _prepared(
+    device: EngineDevice, spec: CompileSpec, field: Field, verdict: Verdict | None
+) -> EngineContender | None:
+    """The contender of a device, prepared; None where the device does not take the whole model."""
+
+    def choose(offered: Sequence[Lowering]) -> Sequence[Lowering | None]:
+        note_ways(device, spec, field, ways_among(offered, spec))
+        contender = _contender(field, verdict)
+        return () if contender is None else (contender.engine_lowering,)
+
+    plan = await device.begin_plan(spec.model, spec.preference, choose, spec.deadline)
+    contender = _contender(field, verdict)
+    return None if plan is None or contender is None else contender.with_plan(plan)
 
 
 def _may_follow(spec: CompileSpec) -> bool:

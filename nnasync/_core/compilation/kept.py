@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from nnasync._core.cache import Miss, Store, fill
+from nnasync._core.cache import Miss, fill
 from nnasync._core.clock import Deadline, now_ns
 from nnasync._core.compilation.caching import CompilationCache
 from nnasync._core.compilation.choice import Choice, Part
@@ -43,8 +43,10 @@ from nnasync.hal import Struct
 from nnasync.hal.decoders import msgpack_decoder
 
 if TYPE_CHECKING:
+    from nnasync._core.cache import store as stores
     from nnasync._core.compilation import partitioning
 else:
+    stores = deferred("nnasync._core.cache.store")
     partitioning = deferred("nnasync._core.compilation.partitioning")
 
 _MANIFEST = "nnasync manifest"
@@ -54,7 +56,7 @@ _MANIFEST_FILES = (1, 0)
 _FORMAT = 4
 _MAX_STAGES = 2
 _MAX_LINES = 4096
-_SOON_NS = 30_000_000
+_SOON_NS = 20_000_000
 """A plan that is loaded within this time needs no quick one before it."""
 _TOLERABLE = 5
 """How many times slower than the best a quick plan may be."""
@@ -93,7 +95,7 @@ class Manifest(Struct, frozen=True):
 
 def get_ready_to_find() -> None:
     """Import and make what every search needs, where nothing better is to be done."""
-    Store.get_ready()
+    stores.Store.get_ready()
     library_version()
     msgpack_decoder(Manifest)
 

@@ -1,6 +1,7 @@
 """Who wins a contest by what was measured, and what the report says of the others.
 
-The cheapest wins; within 3 percent the order of the contenders decides. But a run that directly
+The cheapest wins; within what figures of the same work differ by on this machine, the order of the
+contenders decides (all such margins are `machine.Decisions.margins`). But a run that directly
 follows another of the same model finds everything in caches, which the runs of a stream do not. So
 those that are near the cheapest run with cold caches too, and that counts in two ways.
 
@@ -8,7 +9,7 @@ Calls back to back are what comes first: a network is to take at most 1.05 times
 best engine called directly. Even they do not find all in caches that turns find there, since each
 copies inputs and wakes who awaits it: what one took above a turn's run grew by about a thirtieth of
 what a cold run takes above it (two MobileNets and a noise suppression, on two engines each). So
-much is added to a run, and whoever is then within 5 percent of the cheapest may win.
+much is added to a run, and whoever is then near enough to the cheapest may win.
 
 Of these whoever is clearly worse by the product of that and of a cold run does not win: it would
 lose more in a stream than it gains back to back.
@@ -29,15 +30,11 @@ from nnasync._core.compilation.report import Candidate, Fate
 from nnasync._core.compilation.trials import Trial, TurnTimes
 from nnasync.errors import NNError
 from nnasync.hal import ExecutionPreference
+from nnasync.machine.decisions import Margins
 
-_TIE = 1.03
-_NEAR = 1.1
-_NEAR_ENOUGH = 1.05
 _NEAR_REFERENCE = 1.2
 _COLD_PART = 1 / 30
 """How much of what cold caches cost calls back to back have to pay, too."""
-_CLEARLY = 1.25
-"""Cold runs scatter more than others: those of alike variants of one engine by up to a fifth."""
 _CLOSE = 1.5
 _HOPELESS = 3.0
 _HOPELESS_NS = 50_000
@@ -154,10 +151,12 @@ def close(standings: Sequence[Standing], preference: ExecutionPreference) -> lis
     return [each for each in rivals if each.cost(preference) <= _CLOSE * least]
 
 
-def near(standings: Sequence[Standing], preference: ExecutionPreference) -> list[Standing]:
+def near(
+    standings: Sequence[Standing], preference: ExecutionPreference, margins: Margins
+) -> list[Standing]:
     """Those between whom cold runs may decide."""
     rivals = _eligible(standings)
-    return _within(rivals, [each.cost(preference) for each in rivals], _NEAR)
+    return _within(rivals, [each.cost(preference) for each in rivals], margins.near)
 
 
 def crowding(standings: Sequence[Standing]) -> float:
@@ -182,27 +181,29 @@ def rule_out(standings: Sequence[Standing]) -> None:
             standing.settle(fate, f"slower: about {ratio:.1f} times the fastest")
 
 
-def winner(standings: Sequence[Standing], preference: ExecutionPreference) -> Standing:
+def winner(
+    standings: Sequence[Standing], preference: ExecutionPreference, margins: Margins
+) -> Standing:
     """The cheapest of those that agree, with the verdicts of all."""
     if not _eligible(standings):
         return _cheapest_overall(standings)
-    rivals = near(standings, preference)
+    rivals = near(standings, preference, margins)
     costs = dict(zip(rivals, _called(rivals, preference), strict=True))
-    rivals = _within(rivals, list(costs.values()), _NEAR_ENOUGH)
-    dear = _slow_when_cold(rivals, costs, preference)
+    rivals = _within(rivals, list(costs.values()), margins.near_enough)
+    dear = _slow_when_cold(rivals, costs, preference, margins.clearly)
     rivals = [each for each in rivals if each not in dear]
     least = min(costs[each] for each in rivals)
-    winner = next(each for each in rivals if costs[each] <= least * _TIE)
+    winner = next(each for each in rivals if costs[each] <= least * margins.tie)
     for each in standings:
         if each is winner:
             is_measured = each.median_ns is not None
             each.settle(Fate.CHOSEN, "chosen" if is_measured else "chosen: first that is ready")
         elif each.agrees is False:
             each.settle(Fate.DISAGREES, _DISAGREES)
-        elif each in dear or (each in costs and costs[each] > _TIE * costs[winner]):
-            each.settle(*_slower_when_cold(each, winner, preference))
+        elif each in dear or (each in costs and costs[each] > margins.tie * costs[winner]):
+            each.settle(*_slower_when_cold(each, winner, preference, margins.tie))
         elif each.fate is None:
-            each.settle(*_slower(each, winner, preference))
+            each.settle(*_slower(each, winner, preference, margins.tie))
     return winner
 
 
@@ -233,7 +234,10 @@ def _called(rivals: Sequence[Standing], preference: ExecutionPreference) -> list
 
 
 def _slow_when_cold(
-    rivals: Sequence[Standing], costs: Mapping[Standing, float], preference: ExecutionPreference
+    rivals: Sequence[Standing],
+    costs: Mapping[Standing, float],
+    preference: ExecutionPreference,
+    clearly: float,
 ) -> list[Standing]:
     """Those that lose more in cold runs than they gain in others."""
     products = {
@@ -242,7 +246,7 @@ def _slow_when_cold(
         if (cold := each.cold_cost(preference)) is not None
     }
     least = min(products.values(), default=0.0)
-    return [each for each, product in products.items() if product > _CLEARLY * least]
+    return [each for each, product in products.items() if product > clearly * least]
 
 
 def _cheapest_overall(standings: Sequence[Standing]) -> Standing:
@@ -260,13 +264,13 @@ def _cheapest_overall(standings: Sequence[Standing]) -> Standing:
 
 
 def _slower_when_cold(
-    each: Standing, winner: Standing, preference: ExecutionPreference
+    each: Standing, winner: Standing, preference: ExecutionPreference, tie: float
 ) -> _Settled:
     ratio = _ratio(each.cost(preference), winner.cost(preference))
     cold = _ratio(each.cold_cost(preference) or 0.0, winner.cold_cost(preference) or 0.0)
     if ratio >= cold:
-        return _slower(each, winner, preference)
-    if 1 / _TIE <= ratio <= _TIE:
+        return _slower(each, winner, preference, tie)
+    if 1 / tie <= ratio <= tie:
         return Fate.EQUAL, f"equal back to back, slower when cold: {cold:.2f} times the chosen"
     return (
         Fate.SLOWER,
@@ -278,11 +282,13 @@ def _ratio(cost: float, best: float) -> float:
     return cost / best if best else 1.0
 
 
-def _slower(each: Standing, winner: Standing, preference: ExecutionPreference) -> _Settled:
+def _slower(
+    each: Standing, winner: Standing, preference: ExecutionPreference, tie: float
+) -> _Settled:
     cost, best = each.cost(preference), winner.cost(preference)
     if cost == float("inf") or not 0 < best < float("inf"):
         return Fate.UNTRIED, "not measured: the deadline was near"
     ratio = cost / best
-    if ratio > _TIE:
+    if ratio > tie:
         return Fate.SLOWER, f"slower: {ratio:.2f} times the chosen"
     return Fate.EQUAL, "equal: order decides"

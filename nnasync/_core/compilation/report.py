@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
+from nnasync._core.notebook import html_lines, html_table
 from nnasync.device import Device, PreparedModel
 from nnasync.hal import Model
 
@@ -104,6 +105,18 @@ class Report(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         return _report_text(self)
 
+    def __repr__(self) -> str:
+        """Say where the model runs; `str` tells all of it."""
+        chosen = [each for each in self.candidates if each.fate is Fate.CHOSEN]
+        ways = ", ".join(each.lowering for each in chosen if each.lowering)
+        way = f" ({ways})" if ways else ""
+        considered = f"{len(self.candidates)} considered, {len(self.rejections)} rejections"
+        return f"<Report: runs on {devices_of(self) or 'nothing'}{way}; {considered}>"
+
+    def _repr_html_(self) -> str:
+        """Return all of it as tables, for notebooks."""
+        return _report_html(self)
+
 
 def devices_of(report: Report) -> str:
     """The devices that run the model, in the order of its partitions, with + between them."""
@@ -139,28 +152,49 @@ class Compilation(msgspec.Struct, frozen=True):
     run_ns: float | None = None
 
 
+def _report_html(report: Report) -> str:
+    """All of a report but the pin, as in its text, without a limit of lines."""
+    parts = [html_table(_PARTS, list(_partitions(report.partitions)), "Runs on")]
+    if report.candidates:
+        parts.append(html_table(_CANDIDATES, _candidates(report.candidates), "Considered"))
+    parts.append(html_lines("Not taken:", [str(each) for each in report.rejections]))
+    parts.append(html_lines("Fell back:", _fallbacks(report.fallbacks)))
+    cache = "hit" if report.cache_hit else report.cache_reason
+    return "".join([*parts, html_lines("Cache:", [cache])])
+
+
+_PARTS = ("runs on", "operations", "why")
+_CANDIDATES = ("considered", "in which way", "median", "cold", "agreement", "verdict")
+
+
 def _report_text(report: Report) -> str:
     """All of a report but the pin, which is for programs."""
-    heads = ("runs on", "operations", "why")
-    parts = [_table(heads, list(_partitions(report.partitions)))]
+    parts = [_table(_PARTS, list(_partitions(report.partitions)))]
     if report.candidates:
         parts.append(candidates_text(report.candidates))
     if report.rejections:
         parts.append(rejections_text(report.rejections))
     if report.fallbacks:
-        lines = [
-            f"  {each.device}: {each.kind}, {each.count} times, first: {each.reason}"
-            for each in report.fallbacks
-        ]
+        lines = [f"  {line}" for line in _fallbacks(report.fallbacks)]
         parts.append("\n".join(["fell back:", *lines]))
     parts.append(f"cache: {'hit' if report.cache_hit else report.cache_reason}")
     return "\n\n".join(parts)
 
 
+def _fallbacks(fallbacks: Sequence[Fallback]) -> list[str]:
+    return [
+        f"{each.device}: {each.kind}, {each.count} times, first: {each.reason}"
+        for each in fallbacks
+    ]
+
+
 def candidates_text(candidates: Sequence[Candidate]) -> str:
     """The candidates: medians, agreement with the reference, verdicts."""
-    heads = ("considered", "in which way", "median", "cold", "agreement", "verdict")
-    rows = [
+    return _table(_CANDIDATES, _candidates(candidates))
+
+
+def _candidates(candidates: Sequence[Candidate]) -> list[tuple[str, ...]]:
+    return [
         (
             each.device,
             each.lowering,
@@ -171,7 +205,6 @@ def candidates_text(candidates: Sequence[Candidate]) -> str:
         )
         for each in candidates
     ]
-    return _table(heads, rows)
 
 
 def rejections_text(rejections: Sequence[Rejection]) -> str:

@@ -156,6 +156,12 @@ class CompileSpec(PlanTerms, frozen=True, kw_only=True):
         return self.background_ns if self.in_background else 0
 
     @property
+    def wants_whole(self) -> bool:
+        """Whether the file as one operation may give the first answer, and no cache is asked."""
+        is_first = self.wait == "first" and self.cache_dir is None and not self.again
+        return is_first and self.whole is not None and self.pin is None and self.budget_ns > 0
+
+    @property
     def digest(self) -> str:
         """The model's name in pins and verdicts."""
         return self.fingerprint.hex()[:_DIGEST]

@@ -34,6 +34,7 @@ from nnasync.hal.decoders import json_decoder
 _FORMAT = 7
 MAX_BYTES = 1 << 18
 _MAX_ENTRIES = 1000
+_LATEST = 50
 _MAX_CANDIDATES = 256
 _LONGEST_NAME = 200
 _MARK = ".forgotten"
@@ -114,7 +115,8 @@ class Verdict(msgspec.Struct, frozen=True):
     """What was chosen, and how all contenders did.
 
     `untried` are those that did not compete yet, since the processor time of a contest in the
-    background was used up: they do so when the model is compiled the next time.
+    background was used up: they do so when the model is compiled the next time. `kind` is that of
+    the model, see `promise`.
     """
 
     question: Question
@@ -125,6 +127,7 @@ class Verdict(msgspec.Struct, frozen=True):
     untried: tuple[Choice, ...] = ()
     name: str = ""
     format: int = _FORMAT
+    kind: str = ""
 
     @property
     def is_provisional(self) -> bool:
@@ -163,6 +166,20 @@ class Verdicts:
             os.utime(path)
         return verdict
 
+    def latest(self) -> list[Verdict]:
+        """The verdicts of this machine that were used last; there may be many more."""
+        with contextlib.suppress(OSError):
+            found = [
+                (entry.stat(follow_symlinks=False).st_mtime_ns, entry.path)
+                for entry in os.scandir(self._folder)
+                if entry.name.endswith(".json")
+            ]
+            paths = [path for _, path in sorted(found, reverse=True)[:_LATEST]]
+            verdicts = [decoded(read_state(path, MAX_BYTES) or b"") for path in paths]
+            here = machine()
+            return [v for v in verdicts if isinstance(v, Verdict) and v.machine == here]
+        return []
+
     def keep(
         self,
         question: Question,
@@ -172,18 +189,20 @@ class Verdicts:
         before: Verdict | None = None,
         untried: Sequence[Choice] = (),
         name: str = "",
+        kind: str = "",
     ) -> Verdict:
         """The verdict that stands after a contest: a new one, or the one `before` it.
 
-        It is remembered, with the name of the model; where that fails the model is measured again
-        next time.
+        It is remembered, with the name and the kind of the model; where that fails the model is
+        measured again next time.
         """
         verdict = Verdict(
             question, machine(), chosen, tuple(candidates), circumstances, tuple(untried)
         )
         if before is not None and not succeeds(circumstances, before.circumstances):
             verdict = before.after(circumstances)
-        verdict = msgspec.structs.replace(verdict, name=name[:_LONGEST_NAME] or verdict.name)
+        name = name[:_LONGEST_NAME] or verdict.name
+        verdict = msgspec.structs.replace(verdict, name=name, kind=kind or verdict.kind)
         data = msgspec.json.encode(verdict)
         if len(data) <= MAX_BYTES and write_state(self._path(question), data):
             self._drop_oldest()

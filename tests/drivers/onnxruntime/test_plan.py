@@ -13,11 +13,13 @@ import nnasync as nn
 from nnasync._core.drivers.onnxruntime import OnnxRuntimeEngine
 from nnasync._core.drivers.onnxruntime.bound_call import SHORT_NS, OnnxCall
 from nnasync._core.drivers.onnxruntime.providers import package
+from nnasync._core.formats.whole import WholePort, whole
 from nnasync._core.importers.onnx import wrap
 from nnasync.engine import Lowering, OutputBuffer, StopFlag
 from nnasync.errors import GeneralFailure, InvalidArgument, ModelError, OutputInsufficientSize
 from nnasync.extensions import ONNX, GraphOperation
-from nnasync.hal import Array, ExecutionPreference, Model, number_dtype
+from nnasync.hal import Array, ExecutionPreference, Model, OperandType, Shape, number_dtype
+from nnasync.kernels.tensor import Tensor
 from tests.importers.onnx.files import (
     BOOL,
     DOUBLE,
@@ -34,11 +36,22 @@ SUSTAINED = ExecutionPreference.SUSTAINED_SPEED
 ROW = np.array([[1, -2, 3]], np.float32)
 
 
-def identity(folder: Path, port: Port, type: str = "Neg", *, as_translated: bool = False) -> Model:
+def identity(folder: Path, port: Port, type: str = "Neg") -> Model:
     """A file with one operator of one input."""
+    return wrap(written(folder, negation(port, type)))
+
+
+def negation(port: Port, type: str = "Neg") -> Any:
+    """The same as a message of ONNX."""
     name, element, shape = port
-    graph = message([node(type, [name], ["y"])], [port], [("y", element, shape)])
-    return wrap(written(folder, graph), as_translated=as_translated)
+    return message([node(type, [name], ["y"])], [port], [("y", element, shape)])
+
+
+def narrow(folder: Path, graph: Any, type: OperandType, shape: Shape) -> Model:
+    """A file from x to y that stands in a model with narrower types than its own."""
+    x, y = (WholePort(name, Tensor(type, shape)) for name in "xy")
+    content = written(folder, graph).read_bytes()
+    return whole(ONNX.name, content, "net.onnx", name="net", inputs=[x], outputs=[y])
 
 
 def plan(model: Model) -> Any:
@@ -132,17 +145,19 @@ def test_numbers_of_any_type_come_back_as_they_were(
     assert found.tobytes() == values.tobytes()
 
 
-def test_as_if_translated_they_are_converted(tmp_path: Path) -> None:
+def test_beside_narrow_operands_they_are_converted(
+    tmp_path: Path,
+) -> None:
     (integers,) = run(
         OnnxRuntimeEngine(),
-        identity(tmp_path, ("x", INT64, (2,)), as_translated=True),
+        narrow(tmp_path, negation(("x", INT64, (2,))), OperandType.TENSOR_INT32, (2,)),
         [np.array([5, -6], np.int32)],
     )
     assert integers.dtype == np.int32
     assert integers.tolist() == [-5, 6]
     (reals,) = run(
         OnnxRuntimeEngine(),
-        identity(tmp_path, ("x", DOUBLE, (2,)), as_translated=True),
+        narrow(tmp_path, negation(("x", DOUBLE, (2,))), OperandType.TENSOR_FLOAT32, (2,)),
         [np.array([0.5, -6], np.float32)],
     )
     assert reals.dtype == np.float32
@@ -156,7 +171,7 @@ def test_an_integer_that_does_not_fit_is_an_error(tmp_path: Path) -> None:
         [("y", INT64, (1,))],
         {"c": np.array([2**31], np.int64)},
     )
-    model = wrap(written(tmp_path, graph), as_translated=True)
+    model = narrow(tmp_path, graph, OperandType.TENSOR_INT32, (1,))
     with pytest.raises(GeneralFailure, match="no int32"):
         run(OnnxRuntimeEngine(), model, [np.array([2], np.int32)])
 

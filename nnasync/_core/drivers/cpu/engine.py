@@ -31,6 +31,8 @@ else:
     resolve = deferred("nnasync._core.drivers.cpu.resolve")
 
 _ONE = PerformanceInfo(exec_time=1.0, power_usage=1.0)
+_KERNELS_NS = 25_000_000
+"""On a processor of 2020; all of them are imported with the first one."""
 _NOT_RATED = (OperandType.SUBGRAPH, OperandType.OEM, OperandType.TENSOR_OEM_BYTE)
 
 
@@ -63,6 +65,13 @@ class ReferenceEngine(EngineBase):
         """An execution whose operands and scratch would take more than the limit is refused."""
         self.version = _version()
         self._memory_limit_bytes = memory_limit_bytes
+
+    def loading_ns(self) -> int:
+        """How long importing the kernels takes, as a rule.
+
+        Who translates a file has imported them before any plan is made, so no plan could tell.
+        """
+        return _KERNELS_NS
 
     def supported_operations(self, model: Model) -> list[bool]:
         """Whether each operation of the main subgraph, with what it refers to, has kernels.

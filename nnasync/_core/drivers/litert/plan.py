@@ -13,10 +13,17 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
+import msgspec
 import numpy as np
 
-from nnasync._core.drivers.litert.litert_program import LiteRTProgram, Shapes
-from nnasync._core.drivers.litert.session import InterpreterSession, Moves, Places, check_narrow
+from nnasync._core.drivers.litert.litert_program import Copy, Fetch, LiteRTProgram, Shapes
+from nnasync._core.drivers.litert.session import (
+    InterpreterSession,
+    Moves,
+    Places,
+    check_narrow,
+    delivery,
+)
 from nnasync.engine import BoundCall, Given, OutputBuffer, Phase, Plan, StopFlag, Target, fit, span
 from nnasync.errors import GeneralFailure, InvalidArgument, ModelError
 from nnasync.hal import Array, Shape, has_dimensions
@@ -112,6 +119,8 @@ class _InterpreterPool:
         session = self.session()
         if warms_up and not self.program.is_open:
             session.warm_up()
+            if session.has_moved():
+                self.open_up()
         self.idle.append(session)
 
     def call(self, sources: Sequence[Array | None], targets: Sequence[Array]) -> _Call:
@@ -125,6 +134,10 @@ class _InterpreterPool:
     def open_call(self, sources: Sequence[Array | None], targets: Sequence[Target]) -> BoundCall:
         """A call of which only a run tells the shapes of the results."""
         return _OpenCall(self, sources, targets)
+
+    def open_up(self) -> None:
+        """Have all calls look for the results of each run, since a run has moved them."""
+        self.program = msgspec.structs.replace(self.program, finds_shapes=True)
 
     def trim(self) -> None:
         """Drop all idle interpreters but one."""
@@ -154,6 +167,7 @@ class _Call(BoundCall):
         "__weakref__",
         "_give",
         "_moves",
+        "_open",
         "_places",
         "_pool",
         "_sources",
@@ -168,6 +182,7 @@ class _Call(BoundCall):
         self._pool = pool
         self._sources = sources
         self._targets = targets
+        self._open: _OpenCall | None = None
         self._moves: dict[InterpreterSession, Moves] = {}
         self._places: dict[InterpreterSession, Places] = {}
         self.reads_given = pool.program.reads_plainly
@@ -178,6 +193,8 @@ class _Call(BoundCall):
         """Run to the end, unless the stop flag is up already; raises GeneralFailure."""
         if stop.raised:
             return False
+        if self._pool.program.is_open:
+            return self._opened().run(stop, given)
         try:
             session = self._take()
         except IndexError:
@@ -224,6 +241,12 @@ class _Call(BoundCall):
         except RuntimeError as error:
             self._pool.forget()
             raise GeneralFailure(f"LiteRT failed: {error}") from error
+        if not session.has_run:
+            if session.has_moved():
+                self._pool.open_up()
+                self._opened().deliver(session)
+                return True
+            session.has_run = True
         for target, source in after:
             target[:] = source
         if last:
@@ -231,6 +254,13 @@ class _Call(BoundCall):
                 step()
         self._give(session)
         return True
+
+    def _opened(self) -> _OpenCall:
+        """The same call where only a run tells the shapes of the results."""
+        if self._open is None:
+            self._open = _OpenCall(self._pool, self._sources, self._targets)
+            self.forget()
+        return self._open
 
     def _traced(
         self, session: InterpreterSession, moves: Moves, take_in: Callable[[], object]
@@ -279,24 +309,40 @@ class _OpenCall(BoundCall):
         pool = self._pool
         targets = None if pool.program.finds_shapes else fit(self._targets, self._shapes())
         session = pool.idle.pop() if pool.idle else pool.session()
-        session.take_in(self._sources)
+        session.take_in(self._sources if given is None else given)
         try:
             session.invoke()
-            results = [session.tensor(fetch.tensor) for fetch in pool.program.fetches]
+        except (RuntimeError, ValueError) as error:
+            raise GeneralFailure(f"LiteRT failed: {error}") from error
+        self.deliver(session, targets)
+        return True
+
+    def deliver(self, session: InterpreterSession, targets: Sequence[Array] | None = None) -> None:
+        """Bring the results of a run to their places, in the shapes that it gave them.
+
+        Raises GeneralFailure where they have others than the model states, or too many numbers.
+        """
+        try:
+            fetches = sorted(self._pool.program.fetches, key=lambda fetch: fetch.target)
+            results = [session.tensor(fetch.tensor) for fetch in fetches]
         except (RuntimeError, ValueError) as error:
             raise GeneralFailure(f"LiteRT failed: {error}") from error
         if targets is None:
             targets = fit(self._targets, [result.shape or (1,) for result in results])
-        self._bring(targets, results)
-        pool.idle.append(session)
-        return True
+        self._bring(fetches, targets, results)
+        self._pool.idle.append(session)
 
-    def _bring(self, targets: Sequence[Array], results: Sequence[Array]) -> None:
-        for array, result in zip(targets, results, strict=True):
+    def _bring(
+        self, fetches: Sequence[Fetch], targets: Sequence[Array], results: Sequence[Array]
+    ) -> None:
+        for fetch, array, result in zip(fetches, targets, results, strict=True):
             if array.size != result.size:
                 raise GeneralFailure(
                     f"a result has shape {list(result.shape)}, expected {list(array.shape)}"
                 )
+            if fetch.copy is Copy.SHIFT:
+                delivery(fetch, array, result)()
+                continue
             if array.dtype == result.dtype:
                 array[...] = result.reshape(array.shape)
                 continue

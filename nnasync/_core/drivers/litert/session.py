@@ -42,11 +42,21 @@ def open_interpreter(content: bytes, threads: int, *, delegated: bool) -> Any:
 class InterpreterSession:
     """An interpreter, and those of its tensors that are written or read."""
 
-    __slots__ = ("__weakref__", "_interpreter", "_numbers", "_program", "invoke", "tensors")
+    __slots__ = (
+        "__weakref__",
+        "_interpreter",
+        "_numbers",
+        "_program",
+        "has_run",
+        "invoke",
+        "tensors",
+    )
 
     def __init__(self, program: LiteRTProgram, threads: int, opened: Any = None) -> None:
         """`opened` is an interpreter of the program that has its memory already."""
         self._program = program
+        self.has_run = False
+        """Whether it was seen after a run that its tensors stayed where they were."""
         self._interpreter: Any = opened
         if opened is None:
             self._interpreter = open_interpreter(
@@ -85,9 +95,21 @@ class InterpreterSession:
                 runner.set_tensor(place, held[place].reshape(()))
             invoke()
             for place in outputs:
-                held[place][0] = runner.get_tensor(place)
+                found = np.asarray(runner.get_tensor(place)).reshape(-1)
+                if found.size != 1:
+                    raise RuntimeError(f"what was one number has {found.size}")
+                held[place][:] = found
 
         return run
+
+    def has_moved(self) -> bool:
+        """Whether tensors lie elsewhere since a run; such a run tells shapes that were not known.
+
+        That of a RESHAPE to a computed shape is one that LiteRT has in its place at first.
+        """
+        return any(
+            _address(self.tensor(place)) != _address(known) for place, known in self.tensors.items()
+        )
 
     def warm_up(self) -> None:
         """Run once, so that the first execution finds all memory in place."""
@@ -118,7 +140,7 @@ class InterpreterSession:
             if fetch.copy is Copy.BYTES:
                 after.append((_bytes(target), _bytes(tensor)))
             else:
-                last.append(_delivery(fetch, target, tensor))
+                last.append(delivery(fetch, target, tensor))
         return self.invoke, _joined(before), _joined(after), tuple(first), tuple(last)
 
     def take_in(self, sources: Sequence[Array | None]) -> None:
@@ -222,7 +244,7 @@ def _conversion(feed: Feed, tensor: Array, source: Array) -> _Step:
     return _assignment(inner[:, 1:], outer[:, :-1])
 
 
-def _delivery(fetch: Fetch, target: Array, tensor: Array) -> _Step:
+def delivery(fetch: Fetch, target: Array, tensor: Array) -> _Step:
     """Read a tensor whose values or memory have another form than the caller's."""
     if fetch.copy is Copy.CONVERT:
         move = _assignment(target, tensor)

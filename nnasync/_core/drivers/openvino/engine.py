@@ -53,6 +53,9 @@ else:
     saturation = deferred("nnasync._core.drivers.openvino.saturation")
     unsupported = deferred("nnasync._core.drivers.openvino.unsupported")
 
+_PROMISES = {"bf16": 2, "int8-bf16": 2, "int8": 1}
+"""Of quantized models; with bfloat16 a processor has fast products of it, and of bytes."""
+
 _FASTER = PerformanceInfo(exec_time=0.1, power_usage=0.1)
 """An estimate; `nnasync calibrate` measures it by type."""
 _RATED = (
@@ -128,6 +131,7 @@ class OpenVinoEngine(EngineBase):
                 threads=count,
                 is_exact=name == "f32" and _is_whole(model),
                 reduces_precision=name == "bf16" and reduces,
+                promise=0 if _has_floats(model) else _PROMISES.get(name, 0),
             )
             for name in names
             for count in ((self.cores, 1) if fast else (1,))

@@ -1,6 +1,6 @@
 """Devices in processes of their own: the client's half.
 
-    device = await connect(path)              # `nnasync serve --socket PATH` runs there
+    device = await connect(path)              # `nnasync device-service --socket PATH` runs there
     device = await isolate("litert-cpu")      # a process is started for it
 
 Either is an ordinary Device. When its process dies, every pending call ends with DeviceDied and

@@ -12,6 +12,7 @@ so, and the timeline makes an arrow of the two.
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import itertools
 import logging
 import threading
@@ -54,7 +55,7 @@ class Traces:
         self._lock = threading.RLock()
         self._link: Link | None = None
         self._reader: _TraceReader | None = None
-        self._begun: dict[tuple[int, int], int] = {}
+        self._begun: dict[tuple[int, int], tuple[int, contextvars.Context]] = {}
 
     def observe(self, tracer: Tracer) -> None:
         """Tell the instruments of a runtime, as long as they want to know."""
@@ -92,16 +93,18 @@ class Traces:
     def sent(self, burst: int, serial: int) -> None:
         """A request of a burst is on its way."""
         begun = self._begun
-        begun[burst, serial] = now_ns()
+        # Instruments may want to know for whom that is, which another thread does not.
+        begun[burst, serial] = now_ns(), contextvars.copy_context()
         if len(begun) > _MOST_WAITING:
             with contextlib.suppress(KeyError, RuntimeError):  # Another thread was as fast.
                 del begun[next(iter(begun))]
 
     def answered(self, burst: int, serial: int, what: str) -> None:
         """It got its answer; `what` is in the name that is reported."""
-        begun_ns = self._begun.pop((burst, serial), 0)
-        if begun_ns:
-            self._report(what, begun_ns)
+        begun = self._begun.pop((burst, serial), None)
+        if begun is not None:
+            begun_ns, context = begun
+            context.run(self._report, what, begun_ns)
 
     def launching(self, number: int, fence: RemoteFence, wait_for: Sequence[Fence]) -> None:
         """Name the fence of a launch, and those that it waits for."""
