@@ -74,6 +74,8 @@ def _short(reason: str) -> str:
     """A reason without places and names of values."""
     reason = re.sub(r"^.*?\.onnx: ", "", reason)
     reason = re.sub(r"^node \d+ \((.*?)\): ", r"\1 ", reason)
+    reason = re.sub(r"^ONNX Runtime refuses .*?(Could|Type Error)", r"ONNX Runtime: \1", reason)
+    reason = reason.partition(" node with name")[0]
     reason = re.sub(r", first node \d+", "", reason.partition("; ")[0])
     reason = re.sub(r"/\S+: ?", "", reason).replace("|", "/").strip()
     return reason if len(reason) <= _LONGEST else f"{reason[:_LONGEST]} ..."

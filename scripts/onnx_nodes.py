@@ -45,6 +45,7 @@ Way = str
 class Outcome(msgspec.Struct, frozen=True):
     """What became of a test: the way it went, why not a better one, what is wrong with the result.
 
+    Of a refused one the first reason is why it does not run whole.
     `operations` are those it was translated to, and `type` is that of its first input. `fault` is
     empty where the result is what ONNX expects.
     """
@@ -136,7 +137,7 @@ def _outcome(case: Any, operator: str, folder: Path) -> Outcome:
         fault = _difference(results, expected, case.rtol, case.atol)
         reason = said.get("frozen", said.get("translated", "")) if way == "whole" else ""
         return Outcome(case.name, operator, type, way, _operations(model), reason, fault)
-    reason = f"{said.get('frozen', said['translated'])}; {said['whole']}"
+    reason = f"{said['whole']}; {said.get('frozen', said['translated'])}"
     return Outcome(case.name, operator, type, "refused", (), reason, "")
 
 

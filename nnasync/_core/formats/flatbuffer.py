@@ -76,14 +76,22 @@ class Table:
 
     def _target(self, name: str) -> int:
         """What the offset in a field leads to, 0 where it is not stated."""
-        place = self.place(name)
-        target: int = place + _offset(self._data, place)[0] if place else 0
+        # Written out, as in `extent`: a file of a few layers has thousands of fields.
+        slot, places = self._known[name][0], self._places
+        if slot >= len(places) or not places[slot]:
+            return 0
+        place = self._place + places[slot]
+        target: int = place + _offset(self._data, place)[0]
         return target
 
     def extent(self, name: str) -> tuple[int, int]:
         """Where the elements of a list begin, and how many there are."""
-        start = self._target(name)
-        return (start + 4, _offset(self._data, start)[0]) if start else (0, 0)
+        slot, places = self._known[name][0], self._places
+        if slot >= len(places) or not places[slot]:
+            return (0, 0)
+        place = self._place + places[slot]
+        start = place + _offset(self._data, place)[0]
+        return start + 4, _offset(self._data, start)[0]
 
     def number(self, name: str) -> Number:
         """A field that is a number."""
@@ -103,9 +111,11 @@ class Table:
         start, count = self.extent(name)
         if not count:
             return ()
-        letter = self._known[name][1][1:]
+        letter = self._known[name][1][1]
         if start + count * _plain[letter].size > len(self._data):
             raise ValueError(f"a list of {count} numbers reaches beyond the end")
+        if count == 1:
+            return _plain[letter].unpack_from(self._data, start)
         return struct.unpack_from(f"<{count}{letter}", self._data, start)
 
     def bytes(self, name: str) -> bytes:

@@ -12,7 +12,9 @@ import pytest
 from nnasync._core.drivers.cpu import ReferenceEngine
 from nnasync._core.drivers.onnxruntime import OnnxRuntimeEngine
 from nnasync._core.importers.onnx import translate, wrap
-from nnasync.hal import Array, Model, dtype_of
+from nnasync.extensions import type_within
+from nnasync.hal import Array, Model, dtype_of, is_extension
+from nnasync.hal.file_operands import FileOperand
 from scripts.onnx_nodes import run as run
 
 onnx = pytest.importorskip("onnx", reason="needs the package onnx")
@@ -56,17 +58,28 @@ def written(folder: Path, model: Any, name: str = "net.onnx") -> Path:
 
 def compared(path: Path, seed: int = 0) -> Iterator[tuple[Array, Array]]:
     """Each output of a translated file, and what ONNX Runtime gives: of one shape and type."""
-    translated, wrapped = translate(path), wrap(path, as_translated=True)
-    inputs = samples(wrapped, seed)
-    pairs = zip(
-        run(ReferenceEngine(), translated, inputs),
-        run(OnnxRuntimeEngine(), wrapped, inputs),
-        strict=True,
-    )
+    translated = translate(path)
+    inputs = samples(translated, seed)
+    pairs = zip(run(ReferenceEngine(), translated, inputs), run_whole(path, inputs), strict=True)
     for got, wanted in pairs:
         assert got.shape == wanted.shape
         assert got.dtype == wanted.dtype
         yield got, wanted
+
+
+def run_whole(path: Path, inputs: Sequence[Array]) -> list[Array]:
+    """What ONNX Runtime makes of a file, given and told in the types of the translated model."""
+    model = wrap(path)
+    operands = [model.main.operands[index] for index in model.main.input_indexes]
+    wide = [
+        each.astype(FileOperand(type_within(operand.type)).name.lower())
+        if is_extension(operand.type)
+        else each
+        for each, operand in zip(inputs, operands, strict=True)
+    ]
+    narrow = {np.dtype(np.int64): np.int32, np.dtype(np.float64): np.float32}
+    results = run(OnnxRuntimeEngine(), model, wide)
+    return [each.astype(narrow.get(each.dtype, each.dtype)) for each in results]
 
 
 def samples(model: Model, seed: int = 0) -> list[Array]:

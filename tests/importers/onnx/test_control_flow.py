@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from nnasync._core.drivers.cpu import ReferenceEngine
-from nnasync._core.drivers.onnxruntime import OnnxRuntimeEngine
-from nnasync._core.importers.onnx import translate, wrap
+from nnasync._core.importers.onnx import translate
 from nnasync.errors import ModelError
 from nnasync.hal import Array, Model, OperationType
 from tests.importers.onnx.files import (
@@ -22,6 +21,7 @@ from tests.importers.onnx.files import (
     message,
     node,
     run,
+    run_whole,
     written,
 )
 
@@ -46,10 +46,10 @@ def operations(model: Model) -> list[str]:
 
 def agree(path: Path, *samples: Sequence[Array]) -> Model:
     """The translated model; it gives what ONNX Runtime gives for the file."""
-    translated, wrapped = translate(path), wrap(path, as_translated=True)
+    translated = translate(path)
     for inputs in samples:
         results = run(ReferenceEngine(), translated, inputs)
-        for got, wanted in zip(results, run(OnnxRuntimeEngine(), wrapped, inputs), strict=True):
+        for got, wanted in zip(results, run_whole(path, inputs), strict=True):
             assert got.shape == wanted.shape
             np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
     return translated

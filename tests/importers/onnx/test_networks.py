@@ -12,11 +12,11 @@ from nnasync._core.drivers.cpu import ReferenceEngine
 from nnasync._core.drivers.litert import LiteRTEngine
 from nnasync._core.drivers.onnxruntime import OnnxRuntimeEngine
 from nnasync._core.drivers.openvino import OpenVinoEngine
-from nnasync._core.importers.onnx import translate, wrap
+from nnasync._core.importers.onnx import translate
 from nnasync.engine import Engine
 from nnasync.extensions import operation_label
 from nnasync.hal import Array, Model
-from tests.importers.onnx.files import run, samples, written
+from tests.importers.onnx.files import run, run_whole, samples, written
 from tests.importers.onnx.networks import NETWORKS
 
 FASTER: tuple[Callable[[], Engine], ...] = (OnnxRuntimeEngine, OpenVinoEngine, LiteRTEngine)
@@ -38,9 +38,9 @@ def inputs_of(model: Model) -> list[Array]:
 @pytest.mark.parametrize("name", NETWORKS)
 def test_networks_agree_with_onnx_runtime(name: str, tmp_path: Path) -> None:
     path = written(tmp_path, NETWORKS[name]())
-    translated, wrapped = translate(path), wrap(path, as_translated=True)
-    inputs = inputs_of(wrapped)
-    wanted = run(OnnxRuntimeEngine(), wrapped, inputs)
+    translated = translate(path)
+    inputs = inputs_of(translated)
+    wanted = run_whole(path, inputs)
     for make in (ReferenceEngine, *FASTER):
         engine = make()
         if not all(engine.supported_operations(translated)):

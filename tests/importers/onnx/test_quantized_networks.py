@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from nnasync._core.drivers.cpu import ReferenceEngine
-from nnasync._core.drivers.onnxruntime import OnnxRuntimeEngine
-from nnasync._core.importers.onnx import translate, wrap
+from nnasync._core.importers.onnx import translate
 from nnasync.hal import Array
-from tests.importers.onnx.files import FLOAT, message, node, run, written
+from tests.importers.onnx.files import FLOAT, message, node, run, run_whole, written
 
 quantization = pytest.importorskip(
     "onnxruntime.quantization", reason="needs the tools of onnxruntime that quantize"
@@ -72,11 +71,11 @@ class Samples:
 
 def agree(path: Path, most: float) -> None:
     """The translated network gives what ONNX Runtime makes of the file, but for so much."""
-    translated, wrapped = translate(path), wrap(path, as_translated=True)
+    translated = translate(path)
     for _ in range(3):
         x = numbers(*SHAPE) * 3
         (got,) = run(ReferenceEngine(), translated, [x])
-        (wanted,) = run(OnnxRuntimeEngine(), wrapped, [x])
+        (wanted,) = run_whole(path, [x])
         assert np.abs(got - wanted).max() <= most
 
 

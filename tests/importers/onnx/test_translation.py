@@ -10,7 +10,7 @@ import pytest
 
 from nnasync._core.drivers.cpu import ReferenceEngine
 from nnasync._core.drivers.onnxruntime import OnnxRuntimeEngine
-from nnasync._core.importers.onnx import translate, wrap
+from nnasync._core.importers.onnx import translate
 from nnasync.errors import ModelError
 from nnasync.hal import Model, OperationType
 from tests.importers.onnx.cases import CASES, QUANTIZED
@@ -22,6 +22,7 @@ from tests.importers.onnx.files import (
     message,
     node,
     run,
+    run_whole,
     samples,
     written,
 )
@@ -44,13 +45,10 @@ def test_translated_and_wrapped_agree(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", QUANTIZED)
 def test_quantized_graphs_agree_to_a_step(name: str, tmp_path: Path) -> None:
     path = written(tmp_path, QUANTIZED[name])
-    translated, wrapped = translate(path), wrap(path, as_translated=True)
+    translated = translate(path)
     assert not {"DEPTHWISE_CONV_2D", "MUL"} & set(operations(translated))
-    inputs = samples(wrapped)
-    (got,), (wanted,) = (
-        run(ReferenceEngine(), translated, inputs),
-        run(OnnxRuntimeEngine(), wrapped, inputs),
-    )
+    inputs = samples(translated)
+    (got,), (wanted,) = run(ReferenceEngine(), translated, inputs), run_whole(path, inputs)
     step = 1 if got.dtype != np.float32 else 0.0501
     assert np.abs(got.astype(np.float64) - wanted).max() <= step
 
@@ -59,12 +57,12 @@ def test_quantized_graphs_agree_to_a_step(name: str, tmp_path: Path) -> None:
 def test_there_and_back_again(name: str, tmp_path: Path) -> None:
     """What ONNX Runtime makes of the operations is what it makes of the file."""
     path = written(tmp_path, {**CASES, **QUANTIZED}[name])
-    translated, wrapped = translate(path), wrap(path, as_translated=True)
+    translated = translate(path)
     engine = OnnxRuntimeEngine()
     assert all(engine.supported_operations(translated))
-    inputs = samples(wrapped)
+    inputs = samples(translated)
     results = run(engine, translated, inputs)
-    for got, wanted in zip(results, run(engine, wrapped, inputs), strict=True):
+    for got, wanted in zip(results, run_whole(path, inputs), strict=True):
         tolerance = 1e-2 if got.dtype == np.float16 else 2e-5
         np.testing.assert_allclose(got, wanted, rtol=tolerance, atol=tolerance)
 
@@ -170,9 +168,5 @@ def test_integers_stay_integers(tmp_path: Path) -> None:
     )
     path = written(tmp_path, graph)
     inputs = [np.array([1, -2, 3], np.int32)]
-    for model, engine in (
-        (translate(path), ReferenceEngine()),
-        (wrap(path, as_translated=True), OnnxRuntimeEngine()),
-    ):
-        (result,) = run(engine, model, inputs)
+    for (result,) in (run(ReferenceEngine(), translate(path), inputs), run_whole(path, inputs)):
         assert result.tolist() == [8, 5, 10]

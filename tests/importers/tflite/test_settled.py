@@ -36,7 +36,9 @@ def test_an_open_number_of_examples_is_what_the_file_states(tmp_path: Path) -> N
     assert shape_of_result(model) == (1, 8)
     assert ends_of(model) == ends_of(importers.load(tmp_path / "net.tflite"))
     kept = importers.load(tmp_path / "net.tflite", form="whole")
-    assert shape_of_result(kept) == (0, 8)
+    assert shape_of_result(kept) == (1, 8)
+    opened = importers.load(tmp_path / "net.tflite", form="whole", shapes={"t0": (None, 8)})
+    assert shape_of_result(opened) == (0, 8)
 
 
 def test_shapes_that_are_computed_of_shapes_are_known(tmp_path: Path) -> None:

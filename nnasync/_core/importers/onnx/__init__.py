@@ -24,6 +24,7 @@ from nnasync._core.importers.onnx.onnx_file import (
 )
 from nnasync._core.importers.onnx.port_shapes import Shapes, with_shapes
 from nnasync._core.importers.onnx.raising import raised
+from nnasync._core.importers.onnx.small_integers import with_bytes_outside
 from nnasync._core.importers.onnx.understanding import (
     metadata_of,
     with_labels,
@@ -97,16 +98,10 @@ def translate(path: str | os.PathLike[str], *, shapes: Shapes | None = None) -> 
         raise _named(path, error) from error
 
 
-def wrap(
-    path: str | os.PathLike[str], *, shapes: Shapes | None = None, as_translated: bool = False
-) -> Model:
-    """The model as one operation of the extension org.nnasync.onnx; raises ModelError.
-
-    `as_translated` gives its inputs and outputs the types that those of `translate` have.
-    """
+def wrap(path: str | os.PathLike[str], *, shapes: Shapes | None = None) -> Model:
+    """The model as one operation of the extension org.nnasync.onnx; raises ModelError."""
     message, graph, is_changed = _read(path, shapes)
-    model = _wrapped(path, message, graph, is_changed, "", as_translated=as_translated)
-    return with_labels(message, model)
+    return with_labels(message, _wrapped(path, message, graph, is_changed, ""))
 
 
 def wrap_replaceable(path: str | os.PathLike[str]) -> Model:
@@ -123,19 +118,13 @@ def metadata(path: str | os.PathLike[str]) -> Metadata:
 
 
 def _wrapped(
-    path: str | os.PathLike[str],
-    message: Any,
-    graph: OnnxGraph,
-    is_changed: bool,
-    reason: str,
-    *,
-    as_translated: bool = False,
+    path: str | os.PathLike[str], message: Any, graph: OnnxGraph, is_changed: bool, reason: str
 ) -> Model:
     is_changed |= without_stated_constants(message)
     try:
         file = message.SerializeToString() if is_changed else Pool.from_file(path)
         graph = with_inferred_outputs(message, graph)
-        return wrap_graph(graph, file, Path(path).stem, reason, as_translated=as_translated)
+        return wrap_graph(graph, file, Path(path).stem, reason)
     except InvalidArgument as error:
         raise _named(path, error) from error
 
@@ -147,6 +136,7 @@ def _read(
     try:
         message, is_changed = parse(read_bytes(path), Path(path).resolve().parent)
         is_changed |= with_numbers_outside(message)
+        is_changed |= with_bytes_outside(message)
         graph = read_graph(message)
     except ModelError as error:
         raise _named(path, error) from error

@@ -12,6 +12,7 @@ from nnasync.errors import ModelError
 
 _LARGE = 4096
 """Constants of more elements say nothing about shapes."""
+_LONGEST_LIST = 1 << 16
 _LIKE_INPUT = frozenset({"Gelu", "FastGelu", "BiasGelu", "QuickGelu", "SkipLayerNormalization"})
 """Operators of vendors whose result has type and shape of their first input."""
 
@@ -20,7 +21,10 @@ def inferred(message: Any, graph: OnnxGraph) -> dict[str, OnnxPort]:
     """Types and shapes of values by name, as far as ONNX's inference finds them."""
     onnx = package()
     try:
-        found = onnx.shape_inference.infer_shapes(_outline(message, graph), data_prop=True)
+        outline = _outline(message, graph)
+        found = onnx.shape_inference.infer_shapes(outline)
+        if not _has_long_lists(found):
+            found = onnx.shape_inference.infer_shapes(outline, data_prop=True)
     except Exception as error:
         raise ModelError(f"ONNX cannot infer its shapes: {error}") from error
     values = (*found.graph.input, *found.graph.value_info, *found.graph.output)
@@ -29,6 +33,20 @@ def inferred(message: Any, graph: OnnxGraph) -> dict[str, OnnxPort]:
         element = onnx.helper.np_dtype_to_tensor_dtype(np.asarray(array).dtype)
         known[name] = OnnxPort(name, element, np.asarray(array).shape)
     return {**known, **{port.name: port for port in graph.inputs}}
+
+
+def _has_long_lists(message: Any) -> bool:
+    """Whether a value is a list that the inference should not take for a shape.
+
+    It writes down each entry, known or not, and does not end where a file states a size beyond all
+    memory.
+    """
+    graph = message.graph
+    for value in (*graph.input, *graph.value_info, *graph.output):
+        sizes = value.type.tensor_type.shape.dim
+        if len(sizes) == 1 and sizes[0].dim_value > _LONGEST_LIST:
+            return True
+    return False
 
 
 def _outline(message: Any, graph: OnnxGraph) -> Any:

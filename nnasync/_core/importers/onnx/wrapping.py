@@ -13,29 +13,26 @@ from nnasync.kernels.tensor import Tensor
 from nnasync.memory import Pool
 
 
-def wrap(
-    graph: OnnxGraph, file: bytes | Pool, name: str, reason: str, *, as_translated: bool = False
-) -> Model:
+def wrap(graph: OnnxGraph, file: bytes | Pool, name: str, reason: str) -> Model:
     """The model that runs a file whole; `reason` becomes a part of the name of the file's operand.
 
-    `as_translated`: int64 and double are int32 and float32 outside, as where the file is
-    translated. Raises ModelError for inputs or outputs that no operand can hold.
+    Raises ModelError for inputs or outputs that no operand can hold.
     """
     return whole(
         ONNX.name,
         file,
         f"{name}.onnx, as it is: {reason}" if reason else f"{name}.onnx",
         name=name,
-        inputs=[_port("input", port, as_translated=as_translated) for port in graph.inputs],
-        outputs=[_port("output", port, as_translated=as_translated) for port in graph.outputs],
+        inputs=[_port("input", port) for port in graph.inputs],
+        outputs=[_port("output", port) for port in graph.outputs],
     )
 
 
-def _port(kind: str, port: OnnxPort, *, as_translated: bool) -> WholePort:
+def _port(kind: str, port: OnnxPort) -> WholePort:
     element = element_of(port.element)
     shape = () if port.shape is None else tuple(n or 0 for n in port.shape) or (1,)
     if element is not None:
-        if element.operand is not None and (as_translated or element.own is None):
+        if element.operand is not None and element.own is None:
             return WholePort(port.name, Tensor(element.operand, shape, element.scale))
         if element.own is not None:
             return WholePort(port.name, Tensor(own_type(element.own), shape))

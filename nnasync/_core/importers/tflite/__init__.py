@@ -69,19 +69,9 @@ def translate(path: _Path, *, signature: str | None = None, shapes: Shapes | Non
     return _loaded(path, signature, shapes, conversion.convert)
 
 
-def wrap(
-    path: _Path,
-    *,
-    signature: str | None = None,
-    shapes: Shapes | None = None,
-    as_translated: bool = False,
-) -> Model:
-    """The model as one operation of the extension org.nnasync.litert; raises ModelError.
-
-    `as_translated` gives its inputs and outputs the types that those of `translate` have.
-    """
-    whole = functools.partial(wrap_file, reason="", as_translated=as_translated)
-    return _loaded(path, signature, shapes, whole)
+def wrap(path: _Path, *, signature: str | None = None, shapes: Shapes | None = None) -> Model:
+    """The model as one operation of the extension org.nnasync.litert; raises ModelError."""
+    return _loaded(path, signature, shapes, functools.partial(wrap_file, reason=""))
 
 
 def wrap_replaceable(path: _Path) -> Model:

@@ -228,10 +228,9 @@ class _Reader:
         self._where = f"{what}s"
         self._charge(_TABLE_BYTES * table.extent(field)[1])
         self._where = f"{what} 0"
-        for index, entry in enumerate(table.tables(field, _KNOWN[kind])):
-            self._where = f"{what} {index}"
+        for index, entry in enumerate(table.tables(field, _KNOWN[kind]), 1):
             yield entry
-            self._where = f"{what} {index + 1}"
+            self._where = f"{what} {index}"
 
     def _vector(self, table: Table, field: str, itemsize: int = 4) -> tuple[Any, ...]:
         numbers = table.numbers(field)

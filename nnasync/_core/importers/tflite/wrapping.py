@@ -112,16 +112,13 @@ def wrap(
     name: str,
     reason: str,
     *,
-    as_translated: bool = False,
     is_replaceable: bool = False,
 ) -> Model:
     """The model that runs a file whole; `reason` becomes a part of the name of the file's operand.
 
-    `as_translated`: inputs and outputs of wider types are int32 and float32. `is_replaceable`: the
-    translated model is to take its place, so an open number of examples is the stated one in the
-    outputs, too, as where the file is translated. Raises ModelError that lists the operators which
-    LiteRT does not run, or names inputs, outputs or states that no operand can hold, or whose
-    values the translated model would take for something else.
+    `is_replaceable`: the translated model is to take its place. Raises ModelError that lists the
+    operators which LiteRT does not run, or names inputs, outputs or states that no operand can
+    hold, or whose values the translated model would take for something else.
     """
     content: bytes | Pool = pool
     data = pool.view
@@ -143,15 +140,12 @@ def wrap(
         f"{name}.tflite, as it is: {reason}" if reason else f"{name}.tflite",
         name=name,
         inputs=[
-            *(
-                _port(port, graph, port.shape or (1,), as_translated=as_translated)
-                for port in interface.inputs
-            ),
+            *(_port(port, graph, port.shape or (1,)) for port in interface.inputs),
             *before,
         ],
         outputs=[
             *(
-                _port(port, graph, shape, as_translated=as_translated)
+                _port(port, graph, shape)
                 for port, shape in zip(interface.outputs, shapes, strict=True)
             ),
             *after,
@@ -164,11 +158,15 @@ def wrap(
 
 
 def _shapes(graph: Graph, interface: Interface, *, is_replaceable: bool) -> list[Shape]:
-    """The shapes of the outputs; raises ModelError where it is to be replaceable and is not."""
+    """The shapes of the outputs: the stated ones where they follow from those of the inputs.
+
+    Raises ModelError where it is to be replaceable and is not.
+    """
     if is_replaceable:
         check_replaceable(graph)
-        if is_settled(graph):
-            return [graph.tensors[port.tensor].shape for port in interface.outputs]
+    stated = [graph.tensors[port.tensor].shape for port in interface.inputs]
+    if [port.shape for port in interface.inputs] == stated and is_settled(graph):
+        return [graph.tensors[port.tensor].shape for port in interface.outputs]
     return [port.shape for port in interface.outputs]
 
 
@@ -331,10 +329,10 @@ def _remedy(name: str, why_not: str) -> str:
     return "a custom operator, which needs the library of its maker"
 
 
-def _port(port: TflitePort, graph: Graph, shape: Shape, *, as_translated: bool) -> WholePort:
+def _port(port: TflitePort, graph: Graph, shape: Shape) -> WholePort:
     info = graph.tensors[port.tensor]
     own = _OWN.get(info.type)
-    if own is None or (as_translated and info.type in _KINDS):
+    if own is None:
         return WholePort(port.name, _operand(port.tensor, info, shape))
     return WholePort(port.name, Tensor(type=own_type(own), shape=shape))
 
