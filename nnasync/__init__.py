@@ -1,14 +1,20 @@
 """nnasync: neural networks on live streams, awaited.
 
-Public are the names of this module and the modules audio, conformance, device, devices, dump,
-engine, errors, extensions, fences, hal, machine, memory, streaming, tracing and vision; `burst`,
-`kernels` and `scheduler` may be imported too, but change more often. Everything in `nnasync._core`
-is internal; the command line is a program like others: it imports public modules only.
+Public are the names of this module and the modules asgi, audio, batching, conformance, device,
+devices, dump, engine, errors, experiments, extensions, fences, hal, machine, memory, ray, serving,
+streaming, sync, tracing and vision; `burst`, `kernels` and `scheduler` may be imported too, but
+change more often. Everything in `nnasync._core` is internal; the command line is a program like
+others: it imports public modules only.
 
 The layers, top to bottom; a module imports only from rows below its own:
 
     cli                                        the command line
-    streaming, conformance, devices, service    streams; suites; what is there; devices for others
+    ray                                        web applications on Ray Serve
+    asgi                                       networks in web applications
+    experiments                                a scheduling policy, asked what-if questions
+    serving                                    models over the network
+    streaming, conformance, devices, service, sync    streams; suites; devices; calls that block
+    batching                                   calls that wait, joined where that pays
     vision, audio                              between pictures, or sound, and networks
     runtime                                    open_runtime(): the composition root
     execution                                  calls, launches, bursts of a compiled network
@@ -19,7 +25,7 @@ The layers, top to bottom; a module imports only from rows below its own:
     formats, engine_device, versions           tables; an Engine, or older Device, made a Device
     plans                                      plans that wrap plans
     engine                                     the contract of a driver
-    device_helpers, wire                       what devices would write alike; what processes say
+    device_helpers, wire, request_headers      what devices would write alike; what processes say
     device                                     the contract of the HAL
     model                                      build, save, load
     validation                                 what is legal
@@ -29,10 +35,10 @@ The layers, top to bottom; a module imports only from rows below its own:
     message_queue, workers                     rings; threads and their cores
     fences, memory, cache, scheduler, machine    sync fences; pools; kept files; who is next; costs
     wakeup                                     from threads into loops
-    tracing, clock, lag, timeslice, os_threads, packages, state_files    hooks; time; the system
+    tracing, clock, lag, timeslice, os_threads, packages    hooks; time; the system
     errors, callbacks                          the exception tree; callbacks that raise
     hal                                        the words of HAL 1.3
-    collecting, deferred, endings              garbage put off; late imports; ends of processes
+    collecting, deferred, endings, notebook, state_files    garbage; late imports; ends; HTML; files
 
 The names of this module are loaded when they are first used, so importing it costs next to nothing.
 """
@@ -41,6 +47,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import sys
 import warnings
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -50,6 +57,7 @@ if TYPE_CHECKING:
     from nnasync import errors as errors
     from nnasync import hal as hal
     from nnasync import streaming as streaming
+    from nnasync import sync as sync
     from nnasync import vision as vision
     from nnasync._core.clock import Deadline as Deadline
     from nnasync._core.clock import now_ns as now_ns
@@ -79,6 +87,7 @@ if TYPE_CHECKING:
     from nnasync.errors import DeviceDied as DeviceDied
     from nnasync.errors import DeviceError as DeviceError
     from nnasync.errors import DeviceUnavailable as DeviceUnavailable
+    from nnasync.errors import ExperimentError as ExperimentError
     from nnasync.errors import GeneralFailure as GeneralFailure
     from nnasync.errors import InvalidArgument as InvalidArgument
     from nnasync.errors import MissedDeadline as MissedDeadline
@@ -103,6 +112,9 @@ if TYPE_CHECKING:
 
     __version__: str
 
+if sys.version_info < (3, 11):  # noqa: UP036 - pip sees to it, a path does not
+    raise ImportError("nnasync needs Python 3.11 or later")
+
 __all__ = [
     "BadState",
     "Buffer",
@@ -116,6 +128,7 @@ __all__ = [
     "DeviceUnavailable",
     "ErrorStatus",
     "Execution",
+    "ExperimentError",
     "Fate",
     "Fence",
     "GeneralFailure",
@@ -168,6 +181,7 @@ _HOMES: dict[str, str] = {
     "DeviceUnavailable": "errors:DeviceUnavailable",
     "ErrorStatus": "hal:ErrorStatus",
     "Execution": "_core.execution:Execution",
+    "ExperimentError": "errors:ExperimentError",
     "Fate": "_core.compilation:Fate",
     "Fence": "fences:Fence",
     "GeneralFailure": "errors:GeneralFailure",
@@ -221,7 +235,7 @@ _MOVED: dict[str, tuple[str, str]] = {
 }
 """Names of before: where each is, and what is to be used now."""
 
-_MODULES = frozenset({"audio", "errors", "hal", "streaming", "vision"})
+_MODULES = frozenset({"audio", "errors", "hal", "streaming", "sync", "vision"})
 """Modules that are meant to be used by their own names, such as `nn.streaming`."""
 
 

@@ -274,12 +274,15 @@ class Lowering(Struct, frozen=True):
     execution keeps busy. is_exact: results are bit-stable from run to run and from machine to
     machine, within what the conformance tests tolerate. reduces_precision: floating point of the
     model is computed with less than float32 (bfloat16), which only the application may allow.
+    promise: of the ways that an engine offers for a model, those that are more likely the fastest
+    on this processor have higher numbers; where there is no time to measure all, they come first.
     """
 
     name: str
     threads: int = 1
     is_exact: bool = False
     reduces_precision: bool = False
+    promise: int = 0
 
     def __str__(self) -> str:
         return f"{self.name}, {self.threads} thread{'' if self.threads == 1 else 's'}"
@@ -303,6 +306,7 @@ class PrepareModelConfig(Struct, frozen=True):
 
 
 DEFAULT_PREPARE = PrepareModelConfig()
+"""A preparation that asks for nothing special."""
 
 
 class Device(Protocol):

@@ -3,7 +3,8 @@
     NNError                                  .status: ErrorStatus, .transient: bool
     ├── CallerError                          your call is wrong; do not retry it
     │   ├── InvalidArgument                  INVALID_ARGUMENT
-    │   │   └── ModelError                   a model, or a file that holds one, is not legal
+    │   │   ├── ModelError                   a model, or a file that holds one, is not legal
+    │   │   └── ExperimentError              an experiment, or a file that describes one, is not
     │   ├── OutputInsufficientSize           OUTPUT_INSUFFICIENT_SIZE
     │   └── BadState                         closed, not yet done, or of another event loop
     ├── Cancelled                            the caller cancelled the execution
@@ -70,6 +71,13 @@ class InvalidArgument(CallerError):
 
 class ModelError(InvalidArgument):
     """A model, or the file that should hold one, is not legal; the message says where."""
+
+
+class ExperimentError(InvalidArgument, ValueError):
+    """An experiment, or a file that belongs to one, is not legal; the message says where.
+
+    A ValueError too, for which msgspec adds where in a file the value stands.
+    """
 
 
 class OutputInsufficientSize(CallerError):
@@ -160,6 +168,7 @@ BY_STATUS: dict[ErrorStatus, type[NNError]] = {
     ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT: ResourceExhaustedTransient,
     ErrorStatus.RESOURCE_EXHAUSTED_PERSISTENT: ResourceExhaustedPersistent,
 }
+"""The class of each status but NONE."""
 
 
 def because(reason: str, error: E) -> E:

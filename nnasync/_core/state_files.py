@@ -31,6 +31,14 @@ def state_folder() -> str:
     return os.path.join(base, "nnasync")
 
 
+def socket_folder() -> str:
+    """Where sockets of this user's programs are; the folder need not exist yet."""
+    base = os.environ.get("XDG_RUNTIME_DIR", "")
+    if os.path.isabs(base):
+        return os.path.join(base, "nnasync")
+    return os.path.join(os.path.abspath(state_folder()), "run")
+
+
 def read_state(path: str | os.PathLike[str], limit: int) -> bytes | None:
     """The content of a regular file of ours with at most `limit` bytes, else None."""
     try:

@@ -101,11 +101,14 @@ class OverlapAdd:
     def feed(self, windows: Any) -> Array:
         """The samples that are finished by windows [n, size] or [size]: `hop` for each.
 
-        Raises InvalidArgument for windows of another size.
+        Raises InvalidArgument for windows of another size, and for what are no numbers.
         """
-        rows = np.atleast_2d(np.asarray(windows, np.float32))
-        if rows.ndim != 2 or rows.shape[1] != self.size:
-            raise InvalidArgument(f"windows are [n, {self.size}], not {list(rows.shape)}")
+        given = np.atleast_2d(np.asarray(windows))
+        if given.dtype.kind not in "iuf" or given.ndim != 2 or given.shape[1] != self.size:
+            raise InvalidArgument(
+                f"windows are numbers [n, {self.size}], not {given.dtype} {list(given.shape)}"
+            )
+        rows = given.astype(np.float32, copy=False)
         done = np.empty((len(rows), self.hop), np.float32)
         for place, row in zip(done, rows, strict=True):
             self._sum += row

@@ -17,6 +17,7 @@ from nnasync.errors import InvalidArgument
 from nnasync.hal import Array
 
 MelScale: TypeAlias = Literal["slaney", "htk"]
+"""How hertz become mel: Slaney's Auditory Toolbox, or the formula of HTK."""
 
 _LINEAR_HZ_PER_MEL = 200 / 3
 _BEND_HZ = 1000.0

@@ -139,9 +139,15 @@ class MicroFrontend:
 
 
 def micro_features(rows: Array) -> Array:
-    """Features as the int8 input of `micro_speech` has them: 256 steps from 0 to 26 times 25.6."""
+    """Features as the int8 input of `micro_speech` has them: 256 steps from 0 to 26 times 25.6.
+
+    Raises InvalidArgument for what are no finite numbers.
+    """
     span = 666
-    scaled = (rows.astype(np.int32) * 256 + span // 2) // span - 128
+    rows = np.asarray(rows)
+    if rows.dtype.kind not in "iuf" or not np.isfinite(rows).all():
+        raise InvalidArgument(f"features are finite numbers, these are {rows.dtype} or NaN")
+    scaled = (np.clip(rows, 0, 2 * span).astype(np.int32) * 256 + span // 2) // span - 128
     return np.clip(scaled, -128, 127).astype(np.int8)
 
 

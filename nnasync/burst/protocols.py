@@ -11,6 +11,7 @@ from nnasync.fences import Fence
 from nnasync.hal import ExecutionConfig, ExecutionResult, Memory, Request
 
 Outcome = ExecutionResult | NNError
+"""How one execution of a burst ended."""
 
 
 class Channel(Protocol):

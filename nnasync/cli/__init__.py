@@ -18,13 +18,16 @@ from nnasync.cli import (
     calibrate,
     conformance,
     demo,
+    device_service,
     devices,
     doctor,
     dump,
+    experiment,
     live,
     randomgraph,
     run,
     serve,
+    top,
     trace,
     verdicts,
 )
@@ -43,8 +46,11 @@ _COMMANDS = (
     conformance,
     randomgraph,
     serve,
+    device_service,
     demo,
     live,
+    top,
+    experiment,
     verdicts,
 )
 _INTERRUPTED = 130

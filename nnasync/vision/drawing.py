@@ -91,14 +91,18 @@ class Canvas:
         return canvas
 
     def fill(self, window: Window, color: Color, *, opacity: float = 1.0) -> None:
-        """A rectangle: left, top, right, bottom in pixels; what is outside is left out."""
+        """A rectangle: left, top, right, bottom in pixels, rounded; what is outside is left out.
+
+        Raises InvalidArgument for a window of anything but four finite numbers, and for a color of
+        anything but three from 0 to 255.
+        """
         left, top, right, bottom = self._inside(window)
         if left < right and top < bottom:
             self._blend((left, top, right, bottom), color, np.asarray(opacity, np.float32))
 
     def outline(self, window: Window, color: Color, *, thickness: int = 2) -> None:
         """The frame of a rectangle, on its inner side."""
-        left, top, right, bottom = window
+        left, top, right, bottom = _pixels(window)
         thick = max(min(thickness, (right - left) // 2, (bottom - top) // 2), 1)
         self.fill((left, top, right, top + thick), color)
         self.fill((left, bottom - thick, right, bottom), color)
@@ -107,6 +111,7 @@ class Canvas:
 
     def text(self, left: int, top: int, text: str, color: Color, *, height: int = 18) -> int:
         """A line of ASCII with its upper left corner there; returns its width in pixels."""
+        left, top = _pixels((left, top, 0, 0))[:2]
         mask = text_mask(text, height)
         window = (left, top, left + mask.shape[1], top + mask.shape[0])
         inner = self._inside(window)
@@ -116,11 +121,12 @@ class Canvas:
         return int(mask.shape[1])
 
     def _inside(self, window: Window) -> Window:
-        left, top, right, bottom = window
+        left, top, right, bottom = _pixels(window)
         return max(left, 0), max(top, 0), min(right, self.width), min(bottom, self.height)
 
     def _blend(self, window: Window, color: Color, cover: Array) -> None:
         left, top, right, bottom = window
+        _check_color(color)
         for samples, step, part in self._planes:
             some = samples[top // step : -(-bottom // step), left // step : -(-right // step)]
             share = cover if step == 1 else _thinned(cover, window, step)
@@ -128,6 +134,22 @@ class Canvas:
                 share = share[..., None]
             values = np.array(part(color), np.float32)
             some[...] = np.rint(some + (values - some) * share)
+
+
+def _pixels(window: Window) -> Window:
+    try:
+        left, top, right, bottom = (round(float(edge)) for edge in window)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidArgument(
+            f"a window is four finite numbers (left, top, right, bottom), not {window!r}"
+        ) from error
+    return left, top, right, bottom
+
+
+def _check_color(color: Color) -> None:
+    is_color = len(color) == 3 and all(0 <= part <= 255 for part in color)
+    if not is_color:
+        raise InvalidArgument(f"a color is (red, green, blue) from 0 to 255, not {color!r}")
 
 
 def draw(

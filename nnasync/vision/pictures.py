@@ -47,6 +47,7 @@ class VideoFrame(Protocol):
 
 
 Picture: TypeAlias = Array | Pool | VideoFrame
+"""What is taken as a picture: pixels [height, width, channels], an image in a pool, a frame."""
 Window: TypeAlias = tuple[int, int, int, int]
 """A part of a picture in whole pixels: left, top, right, bottom."""
 

@@ -17,6 +17,7 @@ from nnasync.vision.boxes import Boxes
 from nnasync.vision.pictures import Window
 
 Fit: TypeAlias = Literal["letterbox", "crop", "stretch"]
+"""How a picture gets into another shape: with bars, with parts cut off, or distorted."""
 Size: TypeAlias = tuple[int, int]
 """Height and width in pixels."""
 

@@ -22,6 +22,8 @@ _PLACE, _SPEED, _SIZE, _SCORE = 0.7, 0.25, 0.5, 0.5
 """Shares of an error by which place, speed, size and score are corrected."""
 _MEMORY = 0.9
 """What a label's weight is multiplied with at every sight."""
+_FAR = 1e6
+"""Pixels, and pixels a second, beyond which a network's numbers are no place and no speed."""
 
 
 class _Track:
@@ -58,7 +60,8 @@ class _Track:
         if passed_s > 0:
             # The second sight is the first that tells of speed at all.
             share = 1.0 if self.sights == 1 else _SPEED
-            self.velocity = self.velocity + np.float32(share / passed_s) * wrong
+            faster = self.velocity + np.minimum(share / passed_s, _FAR).astype(np.float32) * wrong
+            self.velocity = np.clip(faster, -_FAR, _FAR)
         self.size = self.size + np.float32(_SIZE) * (corners[2:] - corners[:2] - self.size)
         self.score += _SCORE * (score - self.score)
         self.seen_ns = max(now_ns, self.seen_ns)
@@ -95,9 +98,10 @@ class Tracker:
         """Take the boxes of a picture taken at `now_ns`; returns those of known things.
 
         Places are smoothed, labels are those of the thing. What moves back in time is taken as
-        simultaneous, and boxes that are not finite as none.
+        simultaneous, and boxes that are not finite, or a million pixels away, as none.
         """
         boxes = boxes.finite()
+        boxes = boxes.chosen((np.abs(boxes.corners) < _FAR).all(axis=1))
         self._names = boxes.names or self._names
         self._tracks = [
             track for track in self._tracks if now_ns - track.seen_ns <= self._patience_ns

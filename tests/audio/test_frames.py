@@ -73,5 +73,7 @@ def test_sizes_that_are_none_are_refused() -> None:
         OverlapAdd(4, 5)
     with pytest.raises(InvalidArgument, match=r"\[n, 4\]"):
         OverlapAdd(4, 2).feed(np.zeros((2, 3)))
+    with pytest.raises(InvalidArgument, match="windows are numbers"):
+        OverlapAdd(4, 2).feed("text")
     with pytest.raises(InvalidArgument, match="at least 1 sample"):
         hann(0)

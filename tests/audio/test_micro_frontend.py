@@ -87,6 +87,15 @@ def test_samples_that_are_no_numbers_are_refused_and_forgotten() -> None:
     assert front.feed(TONE).tolist() == [[479, 425], [436, 378]]
 
 
+def test_features_are_finite_numbers_of_any_size() -> None:
+    assert micro_features(np.array([[-5, 0, 333, 666, 1e30]])).tolist() == [
+        [-128, -128, 0, 127, 127]
+    ]
+    for wrong in (np.array([np.nan]), np.array(["a"])):
+        with pytest.raises(InvalidArgument, match="finite numbers"):
+            micro_features(wrong)
+
+
 def test_samples_of_32_bits_are_refused() -> None:
     with pytest.raises(InvalidArgument, match="int16, or floats"):
         MicroFrontend().feed(np.zeros(480, np.int32))

@@ -509,8 +509,8 @@ anyio.run(main)
 
 @contextlib.contextmanager
 def serving(path: Path, *, descriptors: int | None = None) -> Iterator[subprocess.Popen[str]]:
-    """`nnasync serve` in a process, which may have only so many descriptors."""
-    command = [sys.executable, "-m", "nnasync", "serve", "--device", rigs.REFERENCE]
+    """`nnasync device-service` in a process, which may have only so many descriptors."""
+    command = [sys.executable, "-m", "nnasync", "device-service", "--device", rigs.REFERENCE]
     limit = "" if descriptors is None else f"ulimit -n {descriptors}; "
     line = [*command, "--cores", "1", "--socket", str(path)]
     with subprocess.Popen(

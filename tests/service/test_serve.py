@@ -1,4 +1,4 @@
-"""`nnasync serve`: the socket, its clients, and how it ends."""
+"""`nnasync device-service`: the socket, its clients, and how it ends."""
 
 from __future__ import annotations
 
@@ -68,7 +68,15 @@ def running(*command: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
 
 @contextmanager
 def serving(path: Path) -> Iterator[subprocess.Popen[str]]:
-    arguments = ["serve", "--device", rigs.REFERENCE, "--socket", str(path), "--cores", "1"]
+    arguments = [
+        "device-service",
+        "--device",
+        rigs.REFERENCE,
+        "--socket",
+        str(path),
+        "--cores",
+        "1",
+    ]
     with running("-m", "nnasync", *arguments) as (process, line):
         assert line == f"{rigs.REFERENCE} listens at {path}\n"
         yield process
@@ -142,9 +150,9 @@ def test_places_that_cannot_be(folder: Path, capsys: pytest.CaptureFixture[str])
     ]:
         with pytest.raises(errors.InvalidArgument, match=match), listening(path):
             pass
-    assert main(["serve", "--device", rigs.REFERENCE, "--socket", str(plain)]) == 1
+    assert main(["device-service", "--device", rigs.REFERENCE, "--socket", str(plain)]) == 1
     assert "no socket" in capsys.readouterr().err
-    assert main(["serve", "--device", "gpu"]) == 1
+    assert main(["device-service", "--device", "gpu"]) == 1
 
 
 def test_a_missing_folder_is_made(tmp_path: Path) -> None:

@@ -108,3 +108,19 @@ def test_planes_that_are_none_and_no_colors_are_refused() -> None:
         Canvas.of_planes(np.zeros((4, 4, 3), np.uint8), picture, picture)
     with pytest.raises(InvalidArgument, match="at least one color"):
         draw(picture, Boxes.of([[0, 0, 1, 1]]), colors=())
+
+
+def test_floats_are_rounded_and_what_is_no_window_or_color_is_refused() -> None:
+    picture: Any = np.zeros((8, 8), np.uint8)
+    canvas = Canvas(picture)
+    floats: Any = (0.6, 1.4, 4.6, 5.4)
+    canvas.fill(floats, (255, 255, 255))
+    assert np.argwhere(picture)[[0, -1]].tolist() == [[1, 1], [4, 4]]
+    windows: list[Any] = ["abcd", (0, 0, 1), (0, np.nan, 1, 1), (0, 0, np.inf, 1), None]
+    for window in windows:
+        with pytest.raises(InvalidArgument, match="four finite numbers"):
+            canvas.outline(window, (0, 0, 0))
+    colors: list[Any] = [(1, 2), (0, 0, 256), (-1, 0, 0)]
+    for color in colors:
+        with pytest.raises(InvalidArgument, match="from 0 to 255"):
+            canvas.fill((0, 0, 4, 4), color)

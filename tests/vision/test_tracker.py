@@ -136,3 +136,13 @@ def test_a_crowd_keeps_its_identities() -> None:
 def test_options_out_of_range_are_refused(options: dict[str, int]) -> None:
     with pytest.raises(InvalidArgument, match="confirmations at least 1"):
         Tracker(**options)
+
+
+def test_places_and_speeds_beyond_measure_raise_nothing() -> None:
+    tracker = Tracker(confirmations=1)
+    wild = Boxes.of([[-3e38, 0, 3e38, 9e5], square(50, 50)], [1, 1])
+    near, away = (Boxes.of([[x, 0, x + 9e5, 9e5]], [1]) for x in (-9e5, 0))
+    assert identities(tracker.update(wild, 0)) == [0]
+    for now_ns in range(1, 9):
+        found = tracker.update(near if now_ns % 2 else away, now_ns)
+        assert np.isfinite(found.corners).all()

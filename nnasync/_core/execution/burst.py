@@ -117,6 +117,12 @@ class Burst(OrderedCalls, MeasuredCalls[R]):
         self._slots = BurstSlots(model, ports, self._state, memory)
         self._submitted = self._succeeded = 0
 
+    def __repr__(self) -> str:
+        """Say of which network it is, and how much of it was done."""
+        state = "open" if self._open else "not open"
+        done = f"{self._succeeded} of {self._submitted} calls succeeded"
+        return f"<Burst of {self._model.name!r}, {state}: {self._ports}; {done}>"
+
     async def __aenter__(self) -> Self:
         if self._line is not None:
             raise BadState("a burst can be entered once; open another with net.burst()")

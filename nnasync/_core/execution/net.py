@@ -46,6 +46,7 @@ from nnasync._core.execution.slots import (
     own_memory,
     private_memory,
 )
+from nnasync._core.notebook import html_table
 from nnasync._core.wakeup import Wakeup, cancellation_pending, checkpoint_if_cancelled
 from nnasync._core.workers import Workers
 from nnasync.device import FencedExecution, InlinePreparedModel, PreparedModel
@@ -141,6 +142,17 @@ class Net(MeasuredCalls[R]):
         memory = own_memory if self._inline is None else private_memory
         return flexible.FlexibleCalls(self._compilation.model, self._ports, self._prepared, memory)
 
+    def __repr__(self) -> str:
+        """Say what it takes and gives, and where it runs."""
+        where = "closed" if self._closed else f"on {devices_of(self._report)}"
+        return f"<Net {self._compilation.model.name!r} {where}: {self._ports}>"
+
+    def _repr_html_(self) -> str:
+        """Return what it takes and gives and its report, for notebooks."""
+        ways = (("input", self.inputs), ("output", self.outputs))
+        rows = [(way, port) for way, ports in ways for port in ports]
+        return html_table(("", "name, type, shape"), rows, repr(self)) + self.report()._repr_html_()
+
     @property
     def model(self) -> Model:
         """The model that was compiled."""
@@ -155,6 +167,11 @@ class Net(MeasuredCalls[R]):
     def outputs(self) -> tuple[Port, ...]:
         """Names, shapes and dtypes of the outputs; states are not among them."""
         return self._ports.outputs
+
+    @property
+    def states(self) -> tuple[Port, ...]:
+        """Names, shapes and dtypes of the states that a burst carries."""
+        return self._ports.state_inputs
 
     @property
     def labels(self) -> tuple[str, ...]:

@@ -47,6 +47,11 @@ class Port(msgspec.Struct, frozen=True):
     is_settled: bool = True
     """Whether rank and all dimensions are known; a 0 in `shape` is one that is not."""
 
+    def __str__(self) -> str:
+        """Say its name, type and shape; a dimension that is not known is a question mark."""
+        shape = ", ".join(str(size or "?") for size in self.shape)
+        return f"{self.name} {self.dtype}[{shape if self.shape or self.is_settled else '...'}]"
+
     def quantize(self, values: Any) -> Array:
         """Real values as this port has them: round(values / scale) + zero_point, within its type.
 
@@ -98,6 +103,11 @@ class Ports(msgspec.Struct, frozen=True):
     outputs: tuple[Port, ...]
     state_inputs: tuple[Port, ...]
     state_outputs: tuple[Port, ...]
+
+    def __str__(self) -> str:
+        sides = (", ".join(map(str, ports)) for ports in (self.inputs, self.outputs))
+        states = f", {len(self.state_inputs)} states" if self.state_inputs else ""
+        return " -> ".join(sides) + states
 
     @property
     def are_settled(self) -> bool:

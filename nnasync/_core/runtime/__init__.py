@@ -7,10 +7,10 @@ loop beside busy workers lags by many milliseconds.
 """
 
 from nnasync._core.runtime.compile_request import CompileOptions as CompileOptions
+from nnasync._core.runtime.event_loop import run as run
 from nnasync._core.runtime.options import Options as Options
 from nnasync._core.runtime.runtime import Runtime as Runtime
 from nnasync._core.runtime.runtime import RuntimeStatistics as RuntimeStatistics
 from nnasync._core.runtime.runtime import open_runtime as open_runtime
-from nnasync._core.runtime.runtime import run as run
 
 __all__ = ["CompileOptions", "Options", "Runtime", "RuntimeStatistics", "open_runtime", "run"]

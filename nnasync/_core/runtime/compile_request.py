@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import logging
 import os
 import warnings
-from collections.abc import Callable, Coroutine, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, cast
 
 import msgspec
@@ -18,11 +19,14 @@ from nnasync._core.clock import Deadline, now_ns
 from nnasync._core.deferred import deferred
 from nnasync._core.execution import Net
 from nnasync._core.execution.ports import R
+from nnasync._core.wakeup import shield
+from nnasync.device import PreparedModel
 from nnasync.errors import (
     InvalidArgument,
     MissedDeadlinePersistent,
     MissedDeadlineTransient,
     ModelError,
+    NNError,
 )
 from nnasync.hal import Model
 
@@ -30,6 +34,8 @@ if TYPE_CHECKING:
     from nnasync._core.model import float_ports
 else:
     float_ports = deferred("nnasync._core.model.float_ports")
+
+logger = logging.getLogger(__name__)
 
 _PIECE_BYTES = 1 << 19
 _WITH_FLOATS = b"with floats outside"
@@ -64,6 +70,7 @@ class ModelSource(msgspec.Struct):
     name: str
     has_float_ports: bool = False
     _read: tuple[FileState, bytes] | None = None
+    _ahead: tuple[FileState, Model] | None = None
 
     @classmethod
     def of(cls, given: object, io: str | None = None) -> ModelSource:
@@ -101,7 +108,27 @@ class ModelSource(msgspec.Struct):
         """What loads the file as one operation of its own engine, if it has one."""
         if self.path is None or self.has_float_ports or not importers.has_whole_form(self.path):
             return None
-        return functools.partial(self._unchanged, importers.load_whole)
+        return self._whole
+
+    def load_ahead(self) -> None:
+        """Load the file as one operation, for the first who wants it so; to be called once.
+
+        That may be while another thread digests it. What is wrong with the file is told later.
+        """
+        with contextlib.suppress(NNError, OSError):
+            state = FileState.of(os.stat(self._path))
+            self._ahead = state, importers.load_whole(self._path)
+
+    def forget_ahead(self) -> None:
+        """Let go of what was loaded ahead and never used, since a plan was there."""
+        self._ahead = None
+
+    def _whole(self) -> Model:
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None and self._read is not None and ahead[0] == self._read[0]:
+            self._check_unchanged()
+            return ahead[1]
+        return self._unchanged(importers.load_whole)
 
     def _load(self) -> Model:
         model = self._unchanged(importers.load)
@@ -262,3 +289,17 @@ class PendingNet(Coroutine[Any, Any, Net[R]]):
     async def __aexit__(self, *exception: object) -> None:
         if self._net is not None:
             await self._net.aclose()
+
+
+@contextlib.asynccontextmanager
+async def closed_on_failure(prepared: PreparedModel) -> AsyncIterator[None]:
+    """Close a prepared model if the code that uses it fails or is cancelled."""
+    try:
+        yield
+    except BaseException:
+        with shield():
+            try:
+                await prepared.close()
+            except Exception:
+                logger.exception("closing a prepared model failed")
+        raise

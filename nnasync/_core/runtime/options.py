@@ -12,6 +12,7 @@ from nnasync._core.cache import DEFAULT_LIMIT_BYTES
 from nnasync.errors import InvalidArgument
 from nnasync.machine.facts import cores_allowed
 from nnasync.scheduler import AGING_NS
+from nnasync.scheduler.policies import DEFAULT
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,7 +49,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     cache files are kept, by default $NNASYNC_STATE_DIR, else a folder of the user's. hang_after_s:
     an isolated device whose process gives no sign of life for so many seconds, while something is
     awaited of it, is killed (0: never). revive: networks whose isolated device died are compiled
-    again, in the background. ageing_ms: what aging_ms was called before; it warns.
+    again, in the background. policy: the name of who decides which executions go first; isolated
+    devices have it too. ageing_ms: what aging_ms was called before; it warns.
     """
 
     cores: int = msgspec.field(default_factory=cores_allowed)
@@ -69,6 +71,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     state_dir: str | os.PathLike[str] | None = None
     hang_after_s: float = 10
     revive: bool = False
+    policy: str = DEFAULT
     ageing_ms: float | None = None
 
     def __post_init__(self) -> None:
@@ -99,5 +102,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidArgument(f"blas_threads must be 1 or None, got {self.blas_threads!r}")
         if self.aging_ms < 1:
             raise InvalidArgument(f"aging_ms must be 1 or more, got {self.aging_ms}")
+        if not isinstance(self.policy, str):
+            raise InvalidArgument(
+                f"policy must be the name of one, got {self.policy!r}; an object goes to "
+                "open_runtime(policy=...)"
+            )
         if not isinstance(self.state_dir, (str, os.PathLike, type(None))):
             raise InvalidArgument(f"state_dir must be a path, got {self.state_dir!r}")

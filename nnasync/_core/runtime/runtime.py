@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import functools
 import logging
 import os
 import threading
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from nnasync._core.cache import Store
 from nnasync._core.clock import Deadline, Watchdog, now_ns
 from nnasync._core.collecting import collecting_later
 from nnasync._core.compilation import (
@@ -41,6 +39,7 @@ from nnasync._core.runtime.compile_request import (
     ModelSource,
     PendingNet,
     begun,
+    closed_on_failure,
     spec_fields,
     taking_old_keywords,
 )
@@ -67,7 +66,7 @@ from nnasync._core.wakeup import Wakeup, in_thread, shield
 from nnasync._core.workers import Workers, WorkersStatistics
 from nnasync.device import Device, PreparedModel
 from nnasync.engine import Engine
-from nnasync.errors import BadState, MissedDeadline, ResourceExhausted
+from nnasync.errors import BadState, DeviceUnavailable, MissedDeadline, ResourceExhausted
 from nnasync.fences import Fence
 from nnasync.hal import ExecutionPreference, Model, Priority
 from nnasync.machine.decisions import decide
@@ -76,12 +75,15 @@ from nnasync.machine.kept import kept_costs
 from nnasync.machine.loading import kept_loading_ms
 from nnasync.memory import MemoryStatistics
 from nnasync.memory import statistics as memory_statistics
+from nnasync.scheduler import Policy, resolve_policy
+from nnasync.scheduler.policies import DEFAULT
 from nnasync.tracing import Count, Instrument, Layer, Phase, Tracer, vlog
 from nnasync.tracing.tally import Tallies
 
 if TYPE_CHECKING:
     from nnasync._core import versions
     from nnasync._core.cache import late_files
+    from nnasync._core.cache import store as stores
     from nnasync._core.cache.late_files import SharedEntries
     from nnasync._core.compilation import contest_process
     from nnasync._core.compilation.contest_process import ContestProcess
@@ -94,6 +96,7 @@ if TYPE_CHECKING:
 else:
     contest_process = deferred("nnasync._core.compilation.contest_process")
     late_files = deferred("nnasync._core.cache.late_files")
+    stores = deferred("nnasync._core.cache.store")
     buffer = deferred("nnasync._core.execution.buffer")
     rechecking = deferred("nnasync._core.runtime.rechecking")
     reviving = deferred("nnasync._core.runtime.reviving")
@@ -101,8 +104,6 @@ else:
 
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
-E = TypeVar("E")
 
 IDLE_PERIOD_S = 5.0
 CLOSE_GRACE_S = 2.0
@@ -125,28 +126,23 @@ def open_runtime(
     isolate: Sequence[str] = (),
     options: Options | None = None,
     instruments: Sequence[Instrument] = (),
+    policy: str | Policy | None = None,
 ) -> Runtime:
-    """A runtime, to be used with `async with`.
+    """A runtime, to be used with `async with`, or awaited where blocks end too soon.
+
+    `rt = await nn.open_runtime()` and `await rt.aclose()` are for the cells of a notebook.
 
     `devices` are names, engines or devices; None means all that are there by default. Those that
     `isolate` names run in processes of their own, which are started for them, and again after they
-    died. Raises InvalidArgument for an unknown name.
+    died. `policy` decides which executions go first, which are refused and which give way; None is
+    what the options say. By its name isolated devices have it too, an object is for this process.
+    Raises InvalidArgument for an unknown name.
     """
-    return Runtime(devices, options or Options(), instruments, isolate=isolate)
-
-
-def run(main: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
-    """Run an async function on a new event loop: uvloop where there is one, else asyncio."""
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        return runner.run(main(*args))
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
-    try:
-        from uvloop import new_event_loop
-    except ImportError:
-        return asyncio.new_event_loop
-    return new_event_loop
+    options = options or Options()
+    if isinstance(policy, str):
+        options = msgspec.structs.replace(options, policy=policy)
+    decides = resolve_policy(options.policy if policy is None else policy)
+    return Runtime(devices, options, instruments, isolate=isolate, policy=decides)
 
 
 class Runtime:
@@ -159,8 +155,10 @@ class Runtime:
         instruments: Sequence[Instrument],
         *,
         isolate: Sequence[str] = (),
+        policy: Policy | None = None,
     ) -> None:
         self.options = options
+        self._policy = policy
         self.tracer = Tracer(instruments)
         self.calls = Tallies()
         """What became of the calls of networks; a collector of `tracing.metrics`."""
@@ -196,6 +194,7 @@ class Runtime:
             low_os_priority=options.low_os_priority,
             low_engine_priority=options.low_engine_priority,
             aging_ns=int(options.aging_ms * 1e6),
+            policy=self._policy,
         )
         self._devices = Devices(
             self._wanted, self._workers, self._folder, isolate=self._isolate, options=options
@@ -232,6 +231,25 @@ class Runtime:
             if self._old_slice_ns is not None:
                 set_time_slice(self._old_slice_ns)
             await self._tasks.close()
+
+    def __await__(self) -> Generator[Any, Any, Self]:
+        """Open it without a block, as in a notebook; `await rt.aclose()` closes it.
+
+        Raises BadState on trio, where tasks in the background belong to a block.
+        """
+        if Wakeup.current().is_trio:
+            raise BadState("on trio a runtime is opened with `async with nn.open_runtime() as rt`")
+        return self.__aenter__().__await__()
+
+    async def aclose(self) -> None:
+        """Close it, as the end of its block does; nothing happens where it is not open."""
+        if self._state == "open":
+            await self.__aexit__()
+
+    def __repr__(self) -> str:
+        """Say its state, its devices and how many networks it has."""
+        names = ", ".join(device.name for device in self.devices) or "no devices yet"
+        return f"<Runtime {self._state}: {names}; {len(self._nets)} networks>"
 
     @property
     def devices(self) -> tuple[Device, ...]:
@@ -322,6 +340,7 @@ class Runtime:
         with begun(spec.deadline), self.tracer.mark(Layer.RUNTIME, Phase.COMPILATION, source.name):
             compile = functools.partial(self._compiled, spec)
             compilation = await self._plans.compiled(spec, compile)
+        source.forget_ahead()
         anytime = msgspec.structs.replace(spec, deadline=None)
         anew = msgspec.structs.replace(anytime, wait="best", again=True, in_background=True)
         compile = functools.partial(self._compiled, anew)
@@ -339,12 +358,15 @@ class Runtime:
         # While the model is digested, which takes no part of the interpreter.
         meanwhile = None if spec.cache_dir is None else get_ready_to_find
         helper_threads = self._workers.helper_threads
+        ahead = helper_threads.begin(source.load_ahead, source.name) if spec.wants_whole else None
+        fingerprint = await helper_threads.run_unwrapped(digest, source.name, meanwhile=meanwhile)
+        if ahead is not None:
+            with contextlib.suppress(DeviceUnavailable):
+                await ahead
         return msgspec.structs.replace(
             spec,
             name=spec.name or source.name,
-            fingerprint=await helper_threads.run_unwrapped(
-                digest, source.name, meanwhile=meanwhile
-            ),
+            fingerprint=fingerprint,
             code=code,
             reference=self._devices.reference(),
             apart=self._apart(spec.devices),
@@ -357,7 +379,7 @@ class Runtime:
         with collecting_later():
             compilation = await compile_model(spec, self._cache(spec))
         tell(spec.name or "", compilation.report)
-        async with _closed_on_failure(compilation.prepared):
+        async with closed_on_failure(compilation.prepared):
             model = await self._devices.sized(compilation.model)
         return msgspec.structs.replace(compilation, model=model)
 
@@ -381,7 +403,7 @@ class Runtime:
         options = self.options
         if spec.cache_dir is None:
             return None
-        store = Store(
+        store = stores.Store(
             spec.cache_dir,
             self._folder,
             limit_bytes=options.cache_limit_bytes,
@@ -401,7 +423,7 @@ class Runtime:
         is_pinned: bool,
     ) -> Net[Any]:
         upkeep = Upkeep()
-        async with _closed_on_failure(compilation.prepared):
+        async with closed_on_failure(compilation.prepared):
             if self._state != "open":
                 raise BadState("the runtime was closed while the model was compiled")
             ONE_BLAS_THREAD.follow()
@@ -481,7 +503,9 @@ class Runtime:
     def _contests_once(self) -> ContestProcess:
         with self._making:
             if self._contests is None:
-                settings = msgspec.structs.replace(self.options, state_dir=self._folder)
+                settings = msgspec.structs.replace(
+                    self.options, state_dir=self._folder, policy=DEFAULT
+                )
                 told = msgspec.json.encode(settings).decode()
                 self._contests = contest_process.ContestProcess(told)
             return self._contests
@@ -571,17 +595,3 @@ class Runtime:
             running = join(0)
         if running:
             logger.warning("%d executions still run on a device that does not stop", running)
-
-
-@contextlib.asynccontextmanager
-async def _closed_on_failure(prepared: PreparedModel) -> AsyncIterator[None]:
-    """Close a prepared model if the code that uses it fails or is cancelled."""
-    try:
-        yield
-    except BaseException:
-        with shield():
-            try:
-                await prepared.close()
-            except Exception:
-                logger.exception("closing a prepared model failed")
-        raise

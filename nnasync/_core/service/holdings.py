@@ -364,7 +364,8 @@ class Holdings:
         if number not in self._launches:
             return
         self._forgotten.add(number)
-        launched = self._launches[number]
+        # The fence signals on other threads: by now its callback may have dropped the launch.
+        launched = self._launches.get(number)
         if launched is not None and launched.fence.done:
             self._forgotten.discard(number)
             self._launches.pop(number, None)

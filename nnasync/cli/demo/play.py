@@ -13,7 +13,6 @@ import anyio.to_thread
 import numpy as np
 
 from nnasync import Net, Runtime, load, now_ns, open_runtime
-from nnasync.cli.demo.cpu import Busy, CpuMeter
 from nnasync.cli.demo.load import LowLoad
 from nnasync.cli.demo.recorder import DemoJob, DemoPiece, DemoRecorder
 from nnasync.cli.demo.streams import (
@@ -31,6 +30,7 @@ from nnasync.cli.interruption import interruptible
 from nnasync.cli.recognition import Word
 from nnasync.errors import NNError
 from nnasync.hal import Array, Model, Priority, Struct
+from nnasync.machine import Busy, CpuMeter
 from nnasync.streaming import StreamStatistics
 
 NETWORKS = {

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import anyio
 import uvicorn
 
+from nnasync.cli import certificate
 from nnasync.cli.demo.streams import FRAME_NS, HOP_NS, read_truth
 from nnasync.cli.demo_data import WordsTruth
-from nnasync.cli.live import certificate, sources
+from nnasync.cli.live import sources
 from nnasync.cli.live.activity import Activity
 from nnasync.cli.live.app import make_app
 from nnasync.cli.live.connection import BoundedConnection, BoundedSocket
@@ -25,6 +26,7 @@ from nnasync.cli.live.networks import open_networks
 from nnasync.cli.live.studio import Studio
 from nnasync.cli.live.ticks import Ticker
 from nnasync.hal import Priority, Struct
+from nnasync.serving.http_server import QuietServer, listener_at, serve_until_cancelled
 from nnasync.streaming.redaction import redacted
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -51,6 +53,12 @@ class LiveOptions(Struct, frozen=True):
     low_clients: int = 0
     data: Path | None = None
 
+    def __repr__(self) -> str:
+        """Tell all but the token, so that logs and tracebacks do not have it."""
+        fields = {name: getattr(self, name) for name in self.__struct_fields__}
+        fields["token"] = "***" if self.token else ""
+        return f"LiveOptions({', '.join(f'{name}={value!r}' for name, value in fields.items())})"
+
 
 async def serve(options: LiveOptions, on_ready: Callable[[str], object]) -> None:
     """Serve until cancelled; `on_ready` is told the address of the page.
@@ -68,7 +76,7 @@ async def serve(options: LiveOptions, on_ready: Callable[[str], object]) -> None
         "video": StreamSettings(Priority.MEDIUM, video_ns),
     }
     activity = Activity()
-    with _listening(options) as listener:
+    with listener_at(options.host, options.port) as listener:
         async with open_networks(options.data, activity) as networks:
             load = LoadKeeper(networks.load, options.low_clients)
             studio = Studio(
@@ -82,7 +90,7 @@ async def serve(options: LiveOptions, on_ready: Callable[[str], object]) -> None
             )
             server = _server(studio, options)
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(_serve, server, listener)
+                tasks.start_soon(serve_until_cancelled, server, listener)
                 on_ready(_url(options, listener))
                 shared = None
                 if options.source:
@@ -90,18 +98,9 @@ async def serve(options: LiveOptions, on_ready: Callable[[str], object]) -> None
                 await studio.run(shared)
 
 
-class _Server(uvicorn.Server):
-    """A server that leaves signals to the command, which ends it by cancelling."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Install nothing."""
-        yield
-
-
-def _server(studio: Studio, options: LiveOptions) -> _Server:
+def _server(studio: Studio, options: LiveOptions) -> QuietServer:
     app: Any = Guard(make_app(studio, options.token), {*LOOPBACK, options.host}, options.token)
-    return _Server(
+    return QuietServer(
         uvicorn.Config(
             app,
             http=BoundedConnection,
@@ -120,32 +119,6 @@ def _server(studio: Studio, options: LiveOptions) -> _Server:
             ssl_keyfile=options.key,
         )
     )
-
-
-async def _serve(server: _Server, listener: socket.socket) -> None:
-    """Serve until cancelled, and then let the connections end: uvicorn closes nothing otherwise."""
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_end_when_cancelled, server)
-        with anyio.CancelScope(shield=True):
-            await server.serve(sockets=[listener])
-        tasks.cancel_scope.cancel()
-
-
-async def _end_when_cancelled(server: _Server) -> None:
-    try:
-        await anyio.sleep_forever()
-    finally:
-        server.should_exit = True
-
-
-@contextmanager
-def _listening(options: LiveOptions) -> Iterator[socket.socket]:
-    family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((options.host, options.port))
-        listener.listen(64)
-        yield listener
 
 
 def _url(options: LiveOptions, listener: socket.socket) -> str:

@@ -6,12 +6,12 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 
 from nnasync import now_ns
-from nnasync.cli.demo.cpu import CpuMeter
 from nnasync.cli.live.activity import Activity, Run
 from nnasync.cli.live.link import StreamSettings
 from nnasync.cli.live.load_keeper import LoadKeeper
 from nnasync.cli.live.messages import LinkState, StreamName, Tick, TickSettings, TickStream
 from nnasync.cli.live.networks import Networks
+from nnasync.machine import CpuMeter
 
 _BUSY_TICKS = 5
 _RATE_TICKS = 10

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import anyio
 
+from nnasync.batching.rule import latest_start_ns
 from nnasync.errors import InvalidArgument
 from nnasync.streaming.account import Entry, Outcome
 from nnasync.streaming.graph.node import Context, Inlet, Node
@@ -23,9 +24,7 @@ from nnasync.streaming.rate_limit import RateLimit
 from nnasync.streaming.stage import Policy
 
 JoinMode = Literal["nearest", "latest", "interpolated"]
-
-_MARGIN_NS = 2_000_000
-"""A batch goes so long before the earliest deadline at least: timers come late."""
+"""What a join takes of the others for an item: nearest in time, last before it, or in between."""
 
 _Held = tuple[Entry, Item]
 
@@ -104,7 +103,7 @@ class BatchNode(Queued):
         deadlines = [item.deadline_ns for item in items if item.deadline_ns is not None]
         cost_ns = max((c.cost_ns for c in self.children if isinstance(c, CallNode)), default=0.0)
         patience = math.inf if self._wait_ns is None else self._first_ns + self._wait_ns
-        return min(min(deadlines, default=math.inf) - max(2 * cost_ns, _MARGIN_NS), patience)
+        return latest_start_ns(deadlines, cost_ns, patience)
 
     async def _hand_on(self, held: Sequence[_Held]) -> None:
         items, now = [], self._context.now()

@@ -34,6 +34,15 @@ class AnchorHead(Struct, frozen=True, eq=False):
 
     outputs: ClassVar[int] = 2
 
+    def __post_init__(self) -> None:
+        """Raise InvalidArgument for anchors that are no array [n, 4]."""
+        shape = np.shape(self.anchors)
+        if not isinstance(self.anchors, np.ndarray) or len(shape) != 2 or shape[1] != 4:
+            raise InvalidArgument(
+                f"anchors are a float32 array [n, 4], not {type(self.anchors).__name__} "
+                f"{list(shape)}"
+            )
+
     def decode(self, outputs: Sequence[Array], size: tuple[int, int], threshold: float) -> Boxes:
         """Boxes in the input; see `Head`."""
         moves, scores = boxes_and_scores(outputs, "moves of anchors")

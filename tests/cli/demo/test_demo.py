@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from nnasync.cli import main
-from nnasync.cli.demo.cpu import Busy
 from nnasync.cli.demo.play import DemoStatus
 from nnasync.cli.demo.view import PlainView, RichView
 from nnasync.cli.recognition import NONE, Word
 from nnasync.errors import DeviceUnavailable
+from nnasync.machine import Busy
 from nnasync.streaming import Account, Latency, StreamStatistics, synthetic
 
 BUCKETS = ("completed", "missed", "dropped", "cancelled", "failed", "pending")

@@ -9,7 +9,6 @@ import msgspec
 import numpy as np
 
 from nnasync.cli.demo import page, picture
-from nnasync.cli.demo.cpu import Busy, CpuMeter
 from nnasync.cli.demo.demo_timeline import TimelineLane, best_window, timeline_of
 from nnasync.cli.demo.play import Recording
 from nnasync.cli.demo.recorder import INLINE, DemoJob, DemoPiece, DemoRecorder
@@ -18,6 +17,7 @@ from nnasync.cli.demo.summary import summarize, text
 from nnasync.cli.demo_data import VideoTruth, WordsTruth
 from nnasync.cli.recognition import SpokenWord, Word
 from nnasync.hal import Priority
+from nnasync.machine import Busy, CpuMeter
 from nnasync.streaming import Account, Latency, Outcome, StreamStatistics
 
 MS = 1_000_000

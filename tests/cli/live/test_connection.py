@@ -13,7 +13,7 @@ import uvicorn
 import websockets
 
 from nnasync.cli.live import connection
-from nnasync.cli.live.server import _Server
+from nnasync.serving.http_server import QuietServer as _Server
 from tests.rigs import until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.one_loop("uvicorn runs on asyncio alone")]

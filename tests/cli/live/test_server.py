@@ -20,6 +20,11 @@ from nnasync.cli.live.server import LiveOptions, _url
 pytestmark = [pytest.mark.anyio, pytest.mark.one_loop("uvicorn runs on asyncio alone")]
 
 
+async def test_options_tell_no_token() -> None:
+    assert "secret" not in repr(LiveOptions(token="secret"))
+    assert "token='***'" in repr(LiveOptions(token="secret"))
+
+
 def socket_of(url: str) -> Any:
     return websockets.connect(
         url.replace("http", "ws") + "socket", origin=websockets.Origin(url.rstrip("/"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -66,6 +67,12 @@ def test_anchors_are_in_the_middle_of_their_cells() -> None:
         np.array([[4, 4, 10, 10], [4, 4, 4, 2], [12, 4, 10, 10]]), abs=1e-5
     )
     assert anchors[-1] == pytest.approx([2.5 / 3, 0.75, 0.5, 20 / 24])
+
+
+@pytest.mark.parametrize("anchors", [[[0, 0, 1, 1]], np.zeros(4), np.zeros((2, 3))])
+def test_what_are_no_anchors_is_refused(anchors: Any) -> None:
+    with pytest.raises(InvalidArgument, match=r"float32 array \[n, 4\]"):
+        AnchorHead(anchors)
 
 
 def test_other_numbers_of_anchors_are_refused() -> None:

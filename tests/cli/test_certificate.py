@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import datetime
-import ipaddress
 import ssl
 from pathlib import Path
 
 import httpx
 import pytest
 import websockets
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
-from nnasync.cli import main
-from nnasync.cli.live import certificate
+from nnasync.cli import certificate, main
 from nnasync.cli.live.server import LiveOptions
 from nnasync.errors import InvalidArgument
+from tests.certificates import certificate_of, pem
 from tests.cli.live.conftest import serving
 
 TOKEN = "a-token-of-the-test"
-_VALID_FROM = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
 _PASSWORD = serialization.BestAvailableEncryption(b"secret")
 
 
@@ -39,30 +34,6 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "cut.pem").write_bytes(certificate_of(key)[:200])
     (folder / "empty").touch()
     return folder
-
-
-def certificate_of(key: ec.EllipticCurvePrivateKey) -> bytes:
-    """A certificate for this computer that its own key signs."""
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "nnasync live")])
-    here = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
-    builder = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(_VALID_FROM)
-        .not_valid_after(_VALID_FROM + datetime.timedelta(days=36500))
-        .add_extension(here, critical=False)
-    )
-    return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
-
-
-def pem(
-    key: ec.EllipticCurvePrivateKey,
-    encryption: serialization.KeySerializationEncryption | None = None,
-) -> bytes:
-    return key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        encryption or serialization.NoEncryption(),
-    )
 
 
 @pytest.mark.parametrize(("name", "key"), [("page.pem", "page.key"), ("both.pem", None)])

@@ -1,27 +1,31 @@
-"""`nnasync doctor`."""
+"""`nnasync doctor`: its page, and that it measures once."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import msgspec
 import pytest
 
 from nnasync.cli import main
 from nnasync.machine import kept
+from tests.cli.doctor.conftest import Patient
 from tests.machine.rig import costs
 
 
 @pytest.fixture(autouse=True)
-def _measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NNASYNC_STATE_DIR", str(tmp_path))
-    monkeypatch.setattr(kept, "measured", lambda: costs(hop_us=17, cold_hop_us=44))
+def _measured(patient: Patient) -> None:
+    patient.patch.setattr(kept, "measured", lambda: costs(hop_us=17, cold_hop_us=44))
 
 
 def test_the_page(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor"]) == 0
     told = capsys.readouterr().out
-    for part in ("machine\n", "what follows\n", "devices\n", "in the way\n", "nnasync-reference"):
+    for part in (
+        "machine\n",
+        "what follows\n",
+        "devices\n",
+        "in the way\n",
+        "nnasync-reference",
+        "a webcam",
+    ):
         assert part in told
     assert "17.0" in told
     assert "executions of up to 880 us run on the thread of the loop" in told
@@ -29,9 +33,8 @@ def test_the_page(capsys: pytest.CaptureFixture[str]) -> None:
     assert ("are spread over the cores" in told) != ("calls are not spread" in told)
 
 
-def test_json_has_it_all(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["doctor", "--json"]) == 0
-    told = msgspec.json.decode(capsys.readouterr().out)
+def test_json_has_it_all(patient: Patient) -> None:
+    told = patient.examined()
     assert told["costs"]["cold_hop"]["low_ns"] == 44_000
     assert told["decisions"]["inline_budget_ns"] == 880_000
     assert told["decisions"]["launch_budget_ns"] == 44_000

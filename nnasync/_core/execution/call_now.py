@@ -1,0 +1,31 @@
+"""A call of a network that is answered before anything waits, or not begun at all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nnasync._core.clock import Deadline
+from nnasync._core.execution.net import Net
+from nnasync.hal import Array
+
+
+def call_now(net: Net[Any], array: Array, deadline: Deadline | None) -> Any:
+    """The result, as of a call; None where the call would not run here and at once.
+
+    For callers that prepare for waiting, at a cost, only where they have to. It counts as a call
+    where it gives something or raises, and raises what a call raises.
+    """
+    quick = net._quick
+    if quick is None:
+        return None
+    tally = net._tally
+    try:
+        value = quick.call((array,), deadline)
+    except BaseException as error:
+        tally.calls += 1
+        tally.ended(error, deadline)
+        raise
+    if value is not None:
+        tally.calls += 1
+        tally.completed += 1
+    return value

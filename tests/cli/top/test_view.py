@@ -1,0 +1,75 @@
+"""What two looks at metrics say of the time between."""
+
+from __future__ import annotations
+
+import pytest
+
+from nnasync.cli.top.reading import Samples
+from nnasync.cli.top.view import DeviceRow, Look, as_text, picture
+
+NET = (("network", "digits"), ("device", "cpu"), ("priority", "high"))
+RUN = (("network", "digits"), ("device", "cpu"), ("lane", "worker"))
+QUEUE = (("network", "digits"), ("device", "cpu"), ("priority", "high"))
+
+
+def samples(
+    calls: float, *, missed: float = 0, runs: tuple[float, float, float] = (0, 0, 0)
+) -> Samples:
+    """Metrics after so many calls; `runs` took up to 1 ms, 10 ms, or longer."""
+    outcome = "nnasync_call_outcomes_total"
+    found = {
+        ("nnasync_calls_total", NET): calls,
+        ("nnasync_calls_in_flight", NET): 2.0,
+        (outcome, (*NET, ("outcome", "completed"), ("reason", ""))): calls - missed - 2,
+        (outcome, (*NET, ("outcome", "missed"), ("reason", "queue"))): missed,
+        ("nnasync_workers_worker_seconds_total", ()): calls / 100,
+        ("nnasync_workers_running", ()): 1.0,
+        ("nnasync_workers_scheduler_queued", (("priority", "low"),)): 3.0,
+        ("nnasync_device_pid", (("device", "cpu"),)): 77.0,
+    }
+    for bound, count in zip(("0.001", "0.01", "+Inf"), runs, strict=True):
+        found["nnasync_execution_seconds_bucket", (*RUN, ("le", bound))] = sum(
+            runs[: runs.index(count) + 1]
+        )
+    return found
+
+
+def test_rates_are_of_what_was_new() -> None:
+    seen = picture(
+        Look(10, samples(100, runs=(50, 7, 9))),
+        Look(12, samples(300, missed=50, runs=(140, 17, 10))),
+    )
+    (row,) = seen.networks
+    assert (row.network, row.device, row.priority) == ("digits", "cpu", "high")
+    assert (row.calls, row.completed, row.missed, row.refused) == (100, 75, 25, 0)
+    assert row.in_flight == 2
+    assert seen.busy == pytest.approx(1)
+    assert (seen.running, seen.queued) == (1, {"low": 3})
+    assert seen.devices == (DeviceRow("cpu", 77),)
+
+
+def test_quantiles_are_bounds_of_buckets() -> None:
+    before, after = samples(0), samples(100, runs=(90, 6, 4))
+    (row,) = picture(Look(0, before), Look(1, after)).networks
+    assert row.run_median_s == 0.001
+    assert row.run_p99_s == 0.01
+    assert row.queue_p99_s is None
+
+
+def test_a_process_that_began_anew_counts_from_zero() -> None:
+    (row,) = picture(Look(0, samples(500)), Look(1, samples(30))).networks
+    assert row.calls == 30
+
+
+def test_the_text_has_what_matters() -> None:
+    seen = picture(Look(0, samples(2)), Look(1, samples(102, missed=10, runs=(90, 6, 4))))
+    told = as_text("process 5", seen)
+    for part in ("process 5", "digits", "90.0%", "1 ms", "3 low", "77"):
+        assert part in told
+
+
+def test_metrics_of_something_else_make_an_empty_picture() -> None:
+    seen = picture(Look(0, {}), Look(0, {("up", ()): 1.0}))
+    assert not seen.networks
+    assert not seen.devices
+    assert "waiting: none" in as_text("other", seen)

@@ -1,0 +1,81 @@
+"""What objects say of themselves, in a terminal and in a notebook."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+import pytest
+
+import nnasync as nn
+from nnasync._core.notebook import html_lines, html_table
+from nnasync.errors import BadState
+from tests import rigs
+
+REFERENCE = [rigs.REFERENCE]
+
+
+def test_what_others_wrote_is_escaped() -> None:
+    told = html_table(["<b>"], [["<script>", 1]], title="a & b") + html_lines("<i>", ["<u>"])
+    assert re.findall(r"<(?!/?(?:table|thead|tbody|caption|tr|th|td|p|ul|li)>)", told) == []
+    assert "&lt;script&gt;" in told
+    assert "a &amp; b" in told
+    assert html_lines("nothing", []) == ""
+
+
+def test_a_model_says_what_it_takes_and_gives() -> None:
+    model = rigs.calculator()
+    assert repr(model) == (
+        "<Model 'calculator': 2 operations, a tensor_float32 [1, 4], b tensor_float32 [1, 4] -> "
+        "sum tensor_float32 [1, 4], product tensor_float32 [1, 4]>"
+    )
+    assert model._repr_html_().count("<tr>") == 5
+
+
+@pytest.mark.anyio
+async def test_a_runtime_and_its_networks_say_where_they_are() -> None:
+    runtime = nn.open_runtime(devices=REFERENCE)
+    assert repr(runtime) == "<Runtime new: no devices yet; 0 networks>"
+    async with runtime:
+        net = await runtime.compile(rigs.counter())
+        assert repr(runtime) == "<Runtime open: nnasync-reference; 1 networks>"
+        assert repr(net) == (
+            "<Net 'counter' on nnasync-reference: x float32[1, 4] -> y float32[1, 4], 1 states>"
+        )
+        assert "nnasync-reference" in net._repr_html_()
+        assert repr(net.report()).startswith("<Report: runs on nnasync-reference")
+        async with net.burst() as burst:
+            await burst(rigs.ONES)
+            assert repr(burst) == (
+                "<Burst of 'counter', open: x float32[1, 4] -> y float32[1, 4], 1 states; "
+                "1 of 1 calls succeeded>"
+            )
+        await net.aclose()
+        assert "closed" in repr(net)
+    assert repr(runtime).startswith("<Runtime closed")
+
+
+def test_a_notebook_awaits_a_runtime_in_one_cell_and_closes_it_in_another() -> None:
+    """Each cell is a task of its own on a loop that stays."""
+    with asyncio.Runner() as runner:
+
+        async def opened() -> nn.Runtime:
+            return await nn.open_runtime(devices=REFERENCE)
+
+        async def called(rt: nn.Runtime) -> float:
+            async with rt.compile(rigs.doubler()) as net:
+                return float((await net(rigs.ONES))[0, 0])
+
+        rt = runner.run(opened())
+        assert runner.run(called(rt)) == 2
+        runner.run(rt.aclose())
+        runner.run(rt.aclose())
+        with pytest.raises(BadState):
+            runner.run(called(rt))
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["trio"])
+async def test_on_trio_a_runtime_is_opened_by_a_block() -> None:
+    with pytest.raises(BadState, match="async with"):
+        await nn.open_runtime(devices=REFERENCE)

@@ -1,0 +1,134 @@
+"""Calls that block: the same answers, errors and ends, from any thread."""
+
+from __future__ import annotations
+
+import inspect
+import signal
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import nnasync as nn
+from nnasync import BadState, Fence, InvalidArgument, MissedDeadline, sync
+from nnasync.hal import Array
+from tests import rigs
+
+REFERENCE = [rigs.REFERENCE]
+
+
+def test_a_call_blocks_and_answers(tmp_path: Path) -> None:
+    nn.save(rigs.doubler(), tmp_path / "doubler.nnm")
+    with sync.open_runtime(devices=REFERENCE) as rt:
+        assert rt.devices == ("nnasync-reference",)
+        with rt.compile(tmp_path / "doubler.nnm") as net:
+            assert (net(rigs.ROW) == 2 * rigs.ROW).all()
+            assert (net.as_dict(net(rigs.ONES))["y"] == 2 * rigs.ONES).all()
+            assert [port.name for port in (*net.inputs, *net.outputs)] == ["x", "y"]
+            assert "nnasync-reference" in repr(net.optimized())
+            assert net.report().cache_hit is False
+            assert "doubler" in repr(net)
+            assert net.labels == ()
+        assert rt.statistics().nets == 0
+        assert "nnasync-reference" in repr(rt)
+    assert repr(rt) == "<BlockingRuntime: not open>"
+
+
+def test_numbers_are_made_fit_for_a_quantized_network() -> None:
+    with sync.open_runtime(devices=REFERENCE) as rt:
+        net = rt.compile(rigs.quantized())
+        answer = net(net.quantize(rigs.ROW))
+        assert (net.dequantize(answer) == rigs.ROW).all()
+
+
+def test_a_burst_carries_its_state() -> None:
+    with sync.open_runtime(devices=REFERENCE) as rt:
+        net: sync.BlockingNet[Array] = rt.compile(rigs.counter())
+        with net.burst() as burst:
+            assert [float(burst(rigs.ONES)[0, 0]) for _ in range(3)] == [1, 2, 3]
+            assert burst.state()["total"].tolist() == [[3] * 4]
+            burst.load_state({"total": 7 * rigs.ONES})
+            assert burst(rigs.ONES).tolist() == [[8] * 4]
+            burst.reset()
+            assert burst(rigs.ONES).tolist() == [[1] * 4]
+
+
+def test_threads_call_at_once() -> None:
+    with sync.open_runtime(devices=REFERENCE) as rt, ThreadPoolExecutor(4) as threads:
+        net = rt.compile(rigs.doubler())
+        inputs = [rigs.ROW * number for number in range(40)]
+        for given, answer in zip(inputs, threads.map(net, inputs), strict=True):
+            assert (answer == 2 * given).all()
+
+
+def test_errors_are_those_of_the_calls() -> None:
+    with sync.open_runtime(devices=REFERENCE) as rt:
+        net = rt.compile(rigs.doubler())
+        with pytest.raises(InvalidArgument, match="input 'x'"):
+            net(np.zeros(3, np.float32))
+        with pytest.raises(MissedDeadline):
+            net(rigs.ONES, deadline=nn.Deadline(1))
+        with pytest.raises(FileNotFoundError):
+            rt.compile("no such file.tflite")
+
+
+def test_what_is_not_open_says_so() -> None:
+    rt = sync.open_runtime(devices=REFERENCE)
+    with pytest.raises(BadState, match="inside `with`"):
+        rt.compile(rigs.doubler())
+    with rt, pytest.raises(BadState, match="open already"):
+        rt.__enter__()
+    with pytest.raises(BadState, match="inside `with`"):
+        rt.statistics()
+    with pytest.raises(InvalidArgument, match="no such"), sync.open_runtime(devices=["no such"]):
+        pass
+    assert not [each for each in threading.enumerate() if "portal" in each.name]
+
+
+def test_what_is_open_at_the_end_of_the_runtime_is_closed_with_it() -> None:
+    with sync.open_runtime(devices=REFERENCE, policy="fifo") as rt:
+        net = rt.compile(rigs.counter())
+        context = net.burst()
+        burst = context.__enter__()
+        assert burst(rigs.ONES).tolist() == [[1] * 4]
+    calls: list[Callable[[], object]] = [
+        lambda: burst(rigs.ONES),
+        lambda: net(rigs.ONES),
+        burst.state,
+        net.report,
+        net.close,
+    ]
+    for call in calls:
+        with pytest.raises(BadState, match="closed"):
+            call()
+    context.__exit__(None, None, None)
+
+
+def test_it_takes_what_the_other_one_takes() -> None:
+    ours, theirs = (
+        inspect.signature(each).parameters.keys() for each in (sync.open_runtime, nn.open_runtime)
+    )
+    assert ours == theirs
+
+
+def test_ctrl_c_ends_the_wait_and_cancels_the_call() -> None:
+    engine = rigs.gated()
+    with sync.open_runtime(devices=[engine], options=rigs.POOL) as rt:
+        net = rt.compile(rigs.doubler())
+        before = engine.counters.run
+        begun = engine.when(lambda counters: counters.run > before)
+        interrupting = threading.Thread(target=_interrupt_when, args=(begun,))
+        interrupting.start()
+        with pytest.raises(KeyboardInterrupt):
+            net(rigs.ONES)
+        interrupting.join()
+        rigs.set_free(engine)
+        assert (net(rigs.ONES) == 2 * rigs.ONES).all()
+
+
+def _interrupt_when(begun: Fence) -> None:
+    begun.wait_blocking(rigs.GUARD_S)
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
