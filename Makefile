@@ -8,9 +8,10 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 DEMO := $(VENV)/.demo-installed
 DEV := $(VENV)/.dev-installed
+DOCS := $(VENV)/.docs-installed
 DEMO_ARGS ?=
 
-.PHONY: help setup demo test check coverage slow nightly fuzz bench clean
+.PHONY: help setup demo test check coverage slow nightly fuzz simulate bench docs clean
 .DEFAULT_GOAL := help
 
 help:
@@ -22,7 +23,9 @@ help:
 	@echo 'make slow    the longer tests: conformance on every path, more random models'
 	@echo 'make nightly the longer tests, and property tests and fuzzing with new examples (SEED=123 repeats a night)'
 	@echo 'make fuzz    100,000 mutated models and requests'
+	@echo 'make simulate  10,000 seeds of simulated threads, devices and faults'
 	@echo 'make bench   print the tables of benchmarks/'
+	@echo 'make docs    build the documentation site in build/site, and check its links'
 	@echo 'make clean   remove .venv and what tools left behind'
 
 demo: $(DEMO)
@@ -49,8 +52,14 @@ nightly: $(DEV)
 fuzz: $(DEV)
 	@$(BIN)/python -m tests.fuzz.fuzz_models --runs 100000
 
+simulate: $(DEV)
+	@PATH="$(abspath $(BIN)):$$PATH" scripts/simulate
+
 bench: $(DEV)
 	@PATH="$(abspath $(BIN)):$$PATH" scripts/bench
+
+docs: $(DOCS)
+	@PATH="$(abspath $(BIN)):$$PATH" scripts/docs
 
 clean:
 	rm -rf $(VENV) build dist htmlcov .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis
@@ -71,5 +80,11 @@ $(DEMO): pyproject.toml | $(BIN)/python
 $(DEV): pyproject.toml | $(BIN)/python
 	@echo 'Installing nnasync and the development tools'
 	@$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
-	@$(BIN)/python -m pip install --quiet --editable '.[demo,live,parquet,trio,engines]' --group dev
+	@$(BIN)/python -m pip install --quiet --editable '.[demo,live,serve,asgi,otel,experiments,trio,engines]' --group dev
 	@touch $(DEMO) $@
+
+$(DOCS): pyproject.toml | $(BIN)/python
+	@echo 'Installing nnasync and what builds the documentation'
+	@$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	@$(BIN)/python -m pip install --quiet --editable '.[demo,asgi,otel,experiments]' --group docs
+	@touch $@

@@ -9,6 +9,9 @@ sent) against launches chained by fences.
 The chain is measured free-running (from the first launch to the one await) and behind a gate:
 launched ahead, from the signal on another thread to the await's end, with the wake-ups of the
 loop counted.
+
+A second table has files that run whole, beside LiteRT called directly as its users do it (the same
+kernels, one thread): what an await adds may be ten microseconds and a twentieth.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -46,8 +49,11 @@ from nnasync.fences import Fence
 from nnasync.hal import Array, ExecutionPreference, Operand, dtype_of
 
 CHAIN = 8
+WHOLE = ("hello_world_float", "dtln_noise_suppression", "mobilenet_v1_0.25_128")
+WHOLE_ADDED_US, WHOLE_ADDED_SHARE = 10, 0.05
 BARE, AWAIT, TIMED, BURST = "bare plan (p)", "await net(x)", "await net(x, deadline=)", "burst(x)"
 MEASURED, MEASURED_BURST = "await net.measured(x)", "burst.measured(x)"
+DIRECT = "LiteRT directly"
 OTHER, SAME = "run_in_executor, other core", "run_in_executor, same core"
 HOPS = f"{CHAIN} hops, run_in_executor, other core"
 SAME_HOPS = f"{CHAIN} hops, run_in_executor, same core"
@@ -250,10 +256,76 @@ async def measure(options: argparse.Namespace) -> None:
             for contestant in contestants.values():
                 await contestant()
             results = await interleave(contestants, options.rounds)
-    report(results, calls.wakeups, options)
+    whole = [await of_whole_file(name, options) for name in WHOLE]
+    report(results, calls.wakeups, options, whole)
 
 
-def report(results: Results, wakeups: dict[str, list[float]], options: argparse.Namespace) -> None:
+def litert_directly(path: Path, inputs: Sequence[Array]) -> Callable[[], object]:
+    """A run of a file as users of LiteRT make it: inputs set, invoked, outputs fetched."""
+    from ai_edge_litert.interpreter import Interpreter  # type: ignore[import-untyped]  # no types
+
+    runner = Interpreter(str(path), num_threads=1)
+    runner.allocate_tensors()
+    places = [each["index"] for each in runner.get_input_details()]
+    results = [each["index"] for each in runner.get_output_details()]
+
+    def run() -> None:
+        for place, array in zip(places, inputs, strict=True):
+            runner.set_tensor(place, array)
+        runner.invoke()
+        for place in results:
+            runner.get_tensor(place)
+
+    return run
+
+
+async def of_whole_file(name: str, options: argparse.Namespace) -> tuple[str, Results]:
+    """Microseconds of a file run by LiteRT directly, and awaited."""
+    path = models_folder(options.models) / f"{name}.tflite"
+    one_core = nn.Options(cores=1, competition_budget_ms=0)
+    async with nn.open_runtime(devices=["litert-cpu"], options=one_core) as rt:
+        net = await rt.compile(nn.load(path, form="whole"))
+        inputs = [np.zeros(port.shape, port.dtype) for port in net.inputs]
+        directly = litert_directly(path, inputs)
+
+        async def bare() -> float:
+            started = time.perf_counter_ns()
+            for _ in range(options.calls):
+                directly()
+            took_us: float = (time.perf_counter_ns() - started) / options.calls / 1e3
+            return took_us
+
+        async def awaited() -> float:
+            started = time.perf_counter_ns()
+            for _ in range(options.calls):
+                await net(*inputs)
+            took_us: float = (time.perf_counter_ns() - started) / options.calls / 1e3
+            return took_us
+
+        contestants = {DIRECT: bare, AWAIT: awaited}
+        for contestant in contestants.values():
+            await contestant()
+        return name, await interleave(contestants, options.rounds)
+
+
+def of_whole_files(whole: Sequence[tuple[str, Results]]) -> str:
+    """The table of files that run whole; the difference is that within a round."""
+    rows = []
+    for name, results in whole:
+        pairs = zip(results[AWAIT], results[DIRECT], strict=True)
+        allowed = WHOLE_ADDED_US + WHOLE_ADDED_SHARE * median(results[DIRECT])
+        added = median([awaited - directly for awaited, directly in pairs])
+        cells = (spread(results[DIRECT]), spread(results[AWAIT]), f"{added:.1f}", f"{allowed:.1f}")
+        rows.append([name, *cells])
+    return table(["whole file, microseconds", DIRECT, AWAIT, "added", "allowed"], rows)
+
+
+def report(
+    results: Results,
+    wakeups: dict[str, list[float]],
+    options: argparse.Namespace,
+    whole: Sequence[tuple[str, Results]],
+) -> None:
     """Print the tables."""
     medians = {name: median(values) for name, values in results.items()}
     best = {name: min(values) for name, values in results.items()}
@@ -268,7 +340,9 @@ def report(results: Results, wakeups: dict[str, list[float]], options: argparse.
     pairs = [[name, f"{value:.2f}", f"{found_best[name]:.2f}"] for name, value in found.items()]
     text += table(["ratio", "of medians", "of best rounds"], pairs)
     text += "\n\n" + relative(results, BARE, "microseconds")
+    text += "\n\n" + of_whole_files(whole)
     figures = {"ratios": found, "best": found_best, "microseconds": results, "wakeups": wakeups}
+    figures["whole files"] = dict(whole)
     publish("Call cost on hello_world_float", text, figures, options.json, keep=options.keep)
 
 

@@ -253,7 +253,16 @@ class Hostile:
 def service(folder: Path) -> Iterator[tuple[Path, int]]:
     """A service in a process: its socket and its number."""
     path = folder / "s" / "clients.socket"
-    command = [sys.executable, "-m", "nnasync", "serve", "--device", DEVICE, "--socket", str(path)]
+    command = [
+        sys.executable,
+        "-m",
+        "nnasync",
+        "device-service",
+        "--device",
+        DEVICE,
+        "--socket",
+        str(path),
+    ]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         if "listens" not in line_of(process):

@@ -1,6 +1,7 @@
 """Graphs of streams: what they cost above the awaits and the decoding that are done anyway.
 
-Three questions, each answered by processor time of this process, so that others disturb little:
+Four questions, the first three answered by processor time of this process, so that others
+disturb little:
 
 * stages: what a stage adds to an item. Beside the graph the same coroutines are awaited by hand.
 * streams: how much of a core many slow streams take, and how much memory they gain.
@@ -8,6 +9,9 @@ Three questions, each answered by processor time of this process, so that others
   a small network. Beside the graph a plain loop over PyAV decodes and scales the same bytes, and
   the network is called as often on its own; the ratio is the graph's time by the sum of the two.
   Results are also timed: how far they are behind the sender, with the loop's lag for comparison.
+* memory: what `--pictures` of the same way leave behind. They are small, come as fast as they are
+  taken, and their timestamps jump back whenever the clip begins again. Memory is what the process
+  has after a twentieth of them, and at the end.
 """
 
 from __future__ import annotations
@@ -52,9 +56,9 @@ with socket.create_server(("127.0.0.1", 0)) as server:
         line, _ = server.accept()
         begun = time.monotonic()
         try:
-            for index, frame in enumerate(frames):
+            for index in range(int(sys.argv[3]) or len(frames)):
                 time.sleep(max(0.0, begun + index / float(sys.argv[2]) - time.monotonic()))
-                line.sendall(frame)
+                line.sendall(frames[index % len(frames)])
         except OSError:
             pass
         line.close()
@@ -154,12 +158,15 @@ def clip(size: tuple[int, int], count: int) -> bytes:
 
 
 @contextmanager
-def sender(data: bytes) -> Iterator[str]:
-    """The address of a child process that plays the clip to each who connects."""
+def sender(data: bytes, rate_hz: float = RATE_HZ, count: int = 0) -> Iterator[str]:
+    """The address of a child process that plays the clip to each who connects.
+
+    Once, or over and over until `count` pictures were sent.
+    """
     with tempfile.NamedTemporaryFile() as file:
         file.write(data)
         file.flush()
-        command = [sys.executable, "-c", SENDS, file.name, str(RATE_HZ)]
+        command = [sys.executable, "-c", SENDS, file.name, str(rate_hz), str(count)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
             try:
                 if child.stdout is None:
@@ -261,10 +268,33 @@ async def video(options: Any) -> dict[str, float]:
     return found | late | {"ratio": ratio, "unaccounted": lost}
 
 
+async def memory(options: Any) -> dict[str, float]:
+    """Megabytes of this process early and late in a long stream."""
+    seen, early = 0, 0.0
+
+    def look(item: Item) -> None:
+        nonlocal seen, early
+        seen += 1
+        if seen == options.pictures // 20:
+            early = resident_mb()
+
+    async with nn.open_runtime() as rt:
+        net = await rt.compile(small_network(), options=BEST)
+        with sender(clip((240, 320), 150), 1e9, options.pictures) as url:
+            graph = Graph()
+            source = network(url, retry=None).video(size=(SIDE, SIDE), pixels="rgb24")
+            frames = graph.source(source, name="camera", policy=Policy.BLOCK)
+            frames.map(prepared).map(net, name="net").sink(look)
+            await graph.run()
+        late = resident_mb()
+    return {"pictures": seen, "early MB": early, "late MB": late, "grown": late / early - 1}
+
+
 async def measure(options: Any) -> None:
     added = await stages(options)
     many = await streams(options)
     live = await video(options)
+    kept = await memory(options)
     rows = [
         [f"{STAGES} stages by hand", f"{added['by hand']:.2f} us an item"],
         [f"{STAGES} stages of a graph", f"{added['graph']:.2f} us an item"],
@@ -277,8 +307,9 @@ async def measure(options: Any) -> None:
         ["behind the sender, p95: loop", f"{live['loop behind']:.1f} ms"],
         ["behind the sender, p95: graph", f"{live['graph behind']:.1f} ms"],
         ["pictures unaccounted", f"{live['unaccounted']:.0f}"],
+        [f"memory over {kept['pictures']:,} pictures", f"{kept['grown']:+.2%}"],
     ]
-    figures = {"stages": added, "streams": many, "video": live}
+    figures = {"stages": added, "streams": many, "video": live, "memory": kept}
     publish("Graphs of streams", table(["what", "figure"], rows), figures, options.json)
 
 
@@ -290,6 +321,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10.0, help="of them (%(default)s)")
     parser.add_argument("--size", default="1920x1080", help="of the pictures (%(default)s)")
     parser.add_argument("--frames", type=int, default=150, help="of the clip (%(default)s)")
+    parser.add_argument("--pictures", type=int, default=10_000, help="for memory (%(default)s)")
     nn.run(measure, parser.parse_args())
 
 

@@ -6,6 +6,10 @@ taken away twice a second; measured is the time from the first picture without i
 camera, until the first result without it. So encoding, the network of the machine, jitter buffer,
 decoding, the detector and the way back are all in it. Contestants: no load, and clients of the
 LOW load beside it.
+
+A microphone sends noise beside the camera, in hops of 10 ms that the page's network for words has
+at HIGH. A hop may take 10 ms beside the 20 ms that its packet is long: a hop at the beginning of a
+packet has waited for so long before it could be sent. A contestant of its own has the sound alone.
 """
 
 from __future__ import annotations
@@ -35,6 +39,13 @@ RATE_HZ = 30
 SHOWN = 8
 """Pictures with the digit, and then without it."""
 DEADLINE_MS = 500
+LOST = ("missed", "dropped", "failed")
+"""What a stream's account calls the items that came to nothing."""
+SOUND_RATE_HZ = 48_000
+PACKET = 960
+"""Samples of a packet of sound: 20 ms."""
+SOUND_DEADLINE_MS = 30
+"""From capture: the packet itself, and 10 ms for everything else."""
 SHOWS_A_DIGIT = 40
 """The number of a frame of the clip."""
 
@@ -63,6 +74,32 @@ class Camera(aiortc.MediaStreamTrack):
         frame.pts, frame.time_base = number * 90_000 // RATE_HZ, Fraction(1, 90_000)
         if number % (2 * SHOWN) == SHOWN:
             self.gone.append(time.perf_counter())
+        return frame
+
+
+class Microphone(aiortc.MediaStreamTrack):
+    """Faint noise, a packet each 20 ms."""
+
+    kind = "audio"
+
+    def __init__(self) -> None:
+        super().__init__()
+        noise = np.random.default_rng(1).normal(0, 300, (50, PACKET))
+        self._packets = noise.astype(np.int16)
+        self._count = 0
+        self._begun = time.perf_counter()
+
+    async def recv(self) -> Any:
+        """The next packet, at its time."""
+        if self.readyState != "live":
+            raise MediaStreamError
+        number, self._count = self._count, self._count + 1
+        due = self._begun + number * PACKET / SOUND_RATE_HZ
+        await asyncio.sleep(max(0.0, due - time.perf_counter()))
+        packet = self._packets[number % len(self._packets)].reshape(1, -1)
+        frame = av.AudioFrame.from_ndarray(packet, format="s16", layout="mono")
+        frame.sample_rate, frame.time_base = SOUND_RATE_HZ, Fraction(1, SOUND_RATE_HZ)
+        frame.pts = number * PACKET
         return frame
 
 
@@ -95,22 +132,36 @@ async def server() -> AsyncIterator[str]:
         await process.wait()
 
 
+class Contestant(msgspec.Struct, frozen=True):
+    """A session: with or without pictures, beside so many clients of the LOW load."""
+
+    name: str
+    has_camera: bool
+    clients: int
+
+
 class Page:
     """The page's side: its socket, its peer connection, and when what was seen."""
 
-    def __init__(self, socket: Any) -> None:
+    def __init__(self, socket: Any, *, has_camera: bool) -> None:
         self._socket = socket
+        self._has_camera = has_camera
         self._connection = aiortc.RTCPeerConnection(aiortc.RTCConfiguration(iceServers=[]))
         self.camera = Camera()
+        self._microphone = Microphone()
         self.seen: list[tuple[float, bool]] = []
-        self.saw_a_digit = asyncio.Event()
-        self.account: dict[str, Any] = {}
+        self.is_seen = asyncio.Event()
+        self.accounts: dict[str, Any] = {}
 
     async def begin(self, clients: int) -> None:
-        """Offer the camera, and have a load."""
-        self._connection.addTrack(self.camera)
+        """Offer the microphone and perhaps the camera, and have a load."""
+        self._connection.addTrack(self._microphone)
+        if self._has_camera:
+            self._connection.addTrack(self.camera)
         await self._connection.setLocalDescription(await self._connection.createOffer())
         await self._say(type="stream", stream="video", priority="MEDIUM", deadline_ms=DEADLINE_MS)
+        sound = {"priority": "HIGH", "deadline_ms": SOUND_DEADLINE_MS}
+        await self._say(type="stream", stream="audio", **sound)
         await self._say(type="load", clients=clients)
         await self._say(type="offer", sdp=self._connection.localDescription.sdp)
 
@@ -121,18 +172,21 @@ class Page:
             if message["type"] == "seen":
                 self.seen.append((time.perf_counter(), bool(message["boxes"])))
                 if message["boxes"]:
-                    self.saw_a_digit.set()
+                    self.is_seen.set()
             elif message["type"] == "answer":
                 answer = aiortc.RTCSessionDescription(message["sdp"], "answer")
                 await self._connection.setRemoteDescription(answer)
             elif message["type"] == "tick" and message["streams"]:
-                self.account = message["streams"]["video"]
+                self.accounts = message["streams"]
+                if not self._has_camera and self.accounts["audio"]["completed"]:
+                    self.is_seen.set()
             elif message["type"] == "ended" and message["reason"]:
                 raise RuntimeError(message["reason"])
 
     async def end(self) -> None:
         """Close the connection."""
         self.camera.stop()
+        self._microphone.stop()
         await self._connection.close()
 
     async def _say(self, **command: Any) -> None:
@@ -150,25 +204,37 @@ def round_trips(camera: Camera, seen: list[tuple[float, bool]]) -> list[float]:
     return found
 
 
-async def measured(url: str, clients: int, seconds: float) -> dict[str, float]:
+async def measured(url: str, contestant: Contestant, seconds: float) -> dict[str, float]:
     """One contestant: a session of that length, after the first digit was seen."""
     address = url.replace("http", "ws") + "/socket"
     async with websockets.connect(address, origin=websockets.Origin(url)) as socket:
-        page = Page(socket)
+        page = Page(socket, has_camera=contestant.has_camera)
         reading = asyncio.create_task(page.read())
-        await page.begin(clients)
+        await page.begin(contestant.clients)
         async with asyncio.timeout(60):
-            await page.saw_a_digit.wait()
-        begun = time.perf_counter()
+            await page.is_seen.wait()
+        begun, before = time.perf_counter(), page.accounts
         await asyncio.wait([reading], timeout=seconds)
         if reading.done():
             reading.result()
         elapsed_s = time.perf_counter() - begun
         reading.cancel()
         await page.end()
+    found = _of_sound(before.get("audio", {}), page.accounts["audio"])
+    return found | _of_pictures(page, begun, elapsed_s) if contestant.has_camera else found
+
+
+def _of_sound(before: dict[str, Any], after: dict[str, Any]) -> dict[str, float]:
+    """Hops that came since `before`, and how many percent of them were heard in time."""
+    settled = {name: after[name] - before.get(name, 0) for name in (*LOST, "completed")}
+    hops = sum(settled.values())
+    return {"hops": hops, "heard in time %": 100 * settled["completed"] / max(hops, 1)}
+
+
+def _of_pictures(page: Page, begun: float, elapsed_s: float) -> dict[str, float]:
     trips = round_trips(page.camera, page.seen)
     results = sum(at >= begun for at, _ in page.seen)
-    account = page.account
+    account = page.accounts["video"]
     return {
         "round trips": len(trips),
         "p50 ms": percentile(trips, 0.5),
@@ -176,23 +242,33 @@ async def measured(url: str, clients: int, seconds: float) -> dict[str, float]:
         "worst ms": max(trips),
         "results a second": results / elapsed_s,
         "came": account["submitted"],
-        "missed": account["missed"] + account["dropped"] + account["failed"],
+        "missed": sum(account[name] for name in LOST),
     }
 
 
 async def measure(options: Any) -> None:
-    found: dict[str, list[dict[str, float]]] = {}
+    contestants = [
+        Contestant("sound alone", has_camera=False, clients=0),
+        Contestant("no load", has_camera=True, clients=0),
+        Contestant(
+            f"{options.clients} clients of the LOW load", has_camera=True, clients=options.clients
+        ),
+    ]
+    found: dict[str, list[dict[str, float]]] = {each.name: [] for each in contestants}
     async with server() as url:
         for turn in range(options.rounds):
-            for clients in ((0, options.clients), (options.clients, 0))[turn % 2]:
-                name = f"{clients} clients of the LOW load" if clients else "no load"
-                found.setdefault(name, []).append(await measured(url, clients, options.seconds))
-    names = list(next(iter(found.values()))[0])
+            for each in contestants[:: -1 if turn % 2 else 1]:
+                found[each.name].append(await measured(url, each, options.seconds))
+    names = list(found["no load"][0])
     rows = [
-        [name, *(f"{percentile([each[key] for each in rounds], 0.5):.1f}" for key in names)]
+        [name, *(_told([each[key] for each in rounds if key in each]) for key in names)]
         for name, rounds in found.items()
     ]
     publish("From the camera to the page", table(["beside", *names], rows), found, options.json)
+
+
+def _told(values: list[float]) -> str:
+    return f"{percentile(values, 0.5):.1f}" if values else "-"
 
 
 def main() -> None:

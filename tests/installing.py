@@ -26,13 +26,14 @@ def install(
     *,
     name: str = "nnasync-acme",
     version: str = "1.0",
+    group: str = GROUP,
 ) -> None:
     """Put modules and the metadata of their distribution into a folder, as pip would."""
     info = folder / f"{name.replace('-', '_')}-{version}.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
     lines = [f"{device} = {target}" for device, target in entry_points.items()]
-    (info / "entry_points.txt").write_text("\n".join([f"[{GROUP}]", *lines, ""]))
+    (info / "entry_points.txt").write_text("\n".join([f"[{group}]", *lines, ""]))
     for module, source in modules.items():
         (folder / f"{module}.py").write_text(source)
 

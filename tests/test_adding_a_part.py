@@ -58,7 +58,8 @@ def modules_with_a_command() -> set[str]:
             if isinstance(node, ast.FunctionDef)
         }
         if "add_parser" in names:
-            found.add(path.parent.name if path.stem == "__init__" else path.stem)
+            name = path.parent.name if path.stem == "__init__" else path.stem
+            found.add(name.replace("_", "-"))
     return found
 
 

@@ -43,7 +43,7 @@ def test_the_version_is_that_of_the_project() -> None:
 
 def test_dir_shows_what_is_meant_to_be_used() -> None:
     shown = {name for name in dir(nn) if not name.startswith("__")}
-    assert shown == {*nn.__all__, "audio", "errors", "hal", "streaming", "vision"}
+    assert shown == {*nn.__all__, "audio", "errors", "hal", "streaming", "sync", "vision"}
     assert {"__doc__", "__version__"} <= set(dir(nn))
 
 

@@ -67,8 +67,11 @@ def figures(path: Path) -> dict[str, Any]:
         "live",
         "loop_lag",
         "operations",
+        "serving",
+        "serving_grpc",
         "start_up",
         "vision",
+        "web",
     ],
 )
 def test_help_says_what_is_measured(
@@ -106,11 +109,31 @@ def test_a_child_of_instructions_counts_calls_of_functions(shared: Path, contest
     assert int(counted) >= 8
 
 
+def test_web(tmp_path: Path) -> None:
+    sizes = ("--rounds", "1", "--requests", "5", "--calls", "2")
+    text = run("web.py", *sizes, "--json", str(tmp_path / "figures"))
+    assert "in an executor" in text
+    assert "calls/s joined/alone" in text
+    assert len(figures(tmp_path / "figures")["batching"]) == 3
+
+
+def test_serving_over_grpc(tmp_path: Path) -> None:
+    sizes = ("--rounds", "1", "--requests", "10")
+    text = run("serving_grpc.py", *sizes, "--json", str(tmp_path / "figures"))
+    assert "in shared memory" in text
+    assert all(values[0] > 0 for values in figures(tmp_path / "figures")["cpu_us"].values())
+
+
 def test_live(tmp_path: Path) -> None:
     arguments = ("--rounds", "1", "--seconds", "1", "--json", str(tmp_path / "figures"))
     assert "2 clients of the LOW load" in run("live.py", *arguments)
-    for (figure,) in figures(tmp_path / "figures").values():
-        assert 0 < figure["p50 ms"] <= figure["p95 ms"] <= figure["worst ms"]
+    found = figures(tmp_path / "figures")
+    for name, (figure,) in found.items():
+        assert figure["hops"] > 0
+        assert 0 <= figure["heard in time %"] <= 100
+        if name != "sound alone":
+            assert 0 < figure["p50 ms"] <= figure["p95 ms"] <= figure["worst ms"]
+    assert len(found) == 3
 
 
 def test_loop_lag(tmp_path: Path) -> None:
@@ -169,6 +192,24 @@ def test_scheduling(tmp_path: Path) -> None:
     assert all(values[0] > 0 for by_size in found.values() for values in by_size.values())
 
 
+def test_experiments(tmp_path: Path) -> None:
+    pytest.importorskip("simpy", reason="it is of the development group")
+    sizes = ("--rounds", "1", "--requests", "500", "--long", "1000")
+    text = run("experiments.py", *sizes, "--json", str(tmp_path / "figures"))
+    assert "MB more than a tenth" in text
+    found = figures(tmp_path / "figures")
+    assert len(found["rates"]) == 8
+    assert all(rate > 0 for (rate,) in found["rates"].values())
+
+
+def test_serving(tmp_path: Path) -> None:
+    pytest.importorskip("httptools", reason="the extra serve is not installed")
+    arguments = ("--rounds", "2", "--requests", "20", "--json", str(tmp_path / "figures"))
+    assert "inference, JSON" in run("serving.py", *arguments)
+    found = figures(tmp_path / "figures")["cpu_us"]
+    assert all(value > 0 for values in found.values() for value in values)
+
+
 def test_deadlines(tmp_path: Path) -> None:
     arguments = ("--rounds", "2", "--ahead-ms", "20", "--json", str(tmp_path / "figures"))
     text = run("deadlines.py", *arguments)
@@ -178,6 +219,16 @@ def test_deadlines(tmp_path: Path) -> None:
     for paths in found.values():
         assert set(paths) == {"call", "launch", "duration", "burst", "prepare"}
         assert all(len(late) == 2 and min(late) >= 0 for late in paths.values())
+
+
+def test_compile_says_what_it_does_not_know(tmp_path: Path) -> None:
+    for arguments, message in (
+        (["--only", "nobody"], "invalid choice: 'nobody'"),
+        (["--model", str(tmp_path / "none.tflite")], "there is no file"),
+        (["--model", str(tmp_path / "none.txt")], "is no .tflite or .onnx file"),
+    ):
+        with pytest.raises(AssertionError, match=message):
+            run("compile.py", *arguments)
 
 
 def test_compile_and_drop(tmp_path: Path) -> None:
@@ -206,10 +257,12 @@ def test_state(shared: Path, tmp_path: Path) -> None:
 def test_graphs(tmp_path: Path) -> None:
     pytest.importorskip("av", reason="the extra media is not installed")
     small = ["--rounds", "1", "--items", "100", "--streams", "5", "--seconds", "0.1"]
+    small += ["--pictures", "100"]
     clip = ["--size", "320x240", "--frames", "20", "--json", str(tmp_path / "figures")]
     assert "a stage adds" in run("graphs.py", *small, *clip)
     found = figures(tmp_path / "figures")
     assert found["video"]["unaccounted"] == 0
+    assert found["memory"]["pictures"] > 0
 
 
 def test_vision(tmp_path: Path) -> None:

@@ -18,19 +18,25 @@ PACKAGE = ROOT / "nnasync"
 CODE = re.compile(r"^```(?:py|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 PUBLIC = {
+    "asgi",
     "audio",
+    "batching",
     "conformance",
     "device",
     "devices",
     "dump",
     "engine",
     "errors",
+    "experiments",
     "extensions",
     "fences",
     "hal",
     "machine",
     "memory",
+    "ray",
+    "serving",
     "streaming",
+    "sync",
     "tracing",
     "vision",
 }

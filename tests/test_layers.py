@@ -19,7 +19,12 @@ CORE = "_core"
 
 LAYERS = [  # from the top; a module may import modules of the rows below its own
     {"cli"},
-    {"streaming", "conformance", "devices", "service"},
+    {"ray"},
+    {"asgi"},
+    {"experiments"},
+    {"serving"},
+    {"streaming", "conformance", "devices", "service", "sync"},
+    {"batching"},
     {"vision", "audio"},
     {"runtime"},
     {"execution"},
@@ -30,7 +35,7 @@ LAYERS = [  # from the top; a module may import modules of the rows below its ow
     {"formats", "engine_device", "versions"},
     {"plans"},
     {"engine"},
-    {"device_helpers", "wire"},
+    {"device_helpers", "wire", "request_headers"},
     {"device"},
     {"model"},
     {"validation"},
@@ -40,10 +45,10 @@ LAYERS = [  # from the top; a module may import modules of the rows below its ow
     {"message_queue", "workers"},
     {"fences", "memory", "cache", "scheduler", "machine"},
     {"wakeup"},
-    {"tracing", "clock", "lag", "timeslice", "os_threads", "packages", "state_files"},
+    {"tracing", "clock", "lag", "timeslice", "os_threads", "packages"},
     {"errors", "callbacks"},
     {"hal"},
-    {"collecting", "deferred", "endings"},
+    {"collecting", "deferred", "endings", "notebook", "state_files"},
 ]
 HEIGHT = {name: -row for row, names in enumerate(LAYERS) for name in names}
 FACADE = {"__init__", "__main__"}

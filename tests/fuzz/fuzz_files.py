@@ -36,6 +36,7 @@ from nnasync._core.drivers.onnxruntime import OnnxRuntimeEngine
 from nnasync._core.importers import LOADERS, load
 from nnasync.engine import BoundCall, OutputBuffer, StopFlag
 from nnasync.errors import NNError
+from nnasync.extensions import LITERT, ONNX, sized
 from nnasync.hal import ExecutionPreference, Model
 from tests.fuzz.attempts import Finding, Outcome
 from tests.fuzz.fuzz_models import described, fuzz, source_of
@@ -119,6 +120,10 @@ def attempt(path: Path, *, runs: bool) -> Outcome:
 def run(model: Model) -> Outcome:
     """Compile and run a model on the engines that take it."""
     outcome = Outcome.NOT_PREPARED
+    try:
+        model = sized(model, (LITERT, ONNX), "the engines")
+    except NNError:
+        return outcome
     ends = (*model.main.input_indexes, *model.main.output_indexes)
     if any(nbytes(model, index) > MOST_INPUT_BYTES for index in ends):
         return Outcome.NOT_RUN

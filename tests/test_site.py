@@ -1,0 +1,202 @@
+"""The documentation site: every page and every public name is in it, and links lead somewhere."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nnasync import errors
+from scripts import cli_doc, site_pages
+from tests.test_boundary import IMPORTABLE, PUBLIC
+from tests.test_pages_code import READERS
+
+ROOT = Path(__file__).resolve().parent.parent
+NAVIGATION = re.findall(
+    r"^ +- [^:\n]+: (\S+\.md)$", (ROOT / "mkdocs.yml").read_text("utf-8"), re.MULTILINE
+)
+PACKAGES = ["nnasync", *(f"nnasync.{name}" for name in sorted(PUBLIC | IMPORTABLE))]
+PYTHON = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+RUN_BY = {
+    "memory.md": "tests/memory/test_page.py",
+    "memory_domains.md": "tests/engine_device/buffers/test_page.py",
+    "models.md": "tests/test_models_doc.py",
+    "write_a_driver.md": "tests/test_write_a_driver.py",
+    **dict.fromkeys(READERS, "tests/test_pages_code.py"),
+}
+"""What runs the code of a page; the programs of the tutorial are those of `examples`."""
+
+NOT_RUN = {
+    "asgi.md": "needs models of the reader, and an HTTP server around it",
+    "audio.md": "needs a microphone and models of the reader",
+    "coming_from.md": "sets a line of ONNX Runtime beside ours, with a model of the reader",
+    "conformance.md": "needs the reader's device",
+    "service.md": "starts processes that stay",
+    "serving.md": "needs a server that runs",
+    "streaming.md": "needs cameras",
+    "tracing.md": "needs exporters, and models of the reader",
+}
+"""Pages whose code only has to be Python that uses public names, and why that is so."""
+
+
+def page(name: str) -> str:
+    return (ROOT / "docs" / name).read_text("utf-8")
+
+
+@pytest.fixture(scope="module")
+def pages() -> dict[str, str]:
+    return site_pages.pages()
+
+
+def test_each_page_is_in_the_navigation_once(pages: dict[str, str]) -> None:
+    shown = {place for place in pages if not place.startswith("source/")}
+    assert set(NAVIGATION) == shown, "enter new pages in mkdocs.yml"
+    assert len(NAVIGATION) == len(set(NAVIGATION))
+
+
+def test_each_public_module_has_a_page_with_its_names() -> None:
+    assert set(site_pages.modules()) == PUBLIC | IMPORTABLE
+    for module in PACKAGES:
+        text = site_pages.reference(module)
+        assert f"::: {module}\n" in text
+        assert set(site_pages.names(module)) == set(re.findall(r"^ +- (\w+)$", text, re.MULTILINE))
+
+
+def test_the_errors_are_public_without_a_list() -> None:
+    assert {"NNError", "BY_STATUS", "because"} <= set(site_pages.names("nnasync.errors"))
+
+
+@pytest.mark.parametrize("module", PACKAGES)
+def test_every_public_name_is_documented(module: str) -> None:
+    found = importlib.import_module(module)
+    wanting = [name for name in site_pages.names(module) if not is_documented(found, name)]
+    assert wanting == []
+
+
+def is_documented(module: object, name: str) -> bool:
+    """Whether a name has a docstring: its own, or below the assignment where it is made."""
+    value = getattr(module, name)
+    if inspect.ismodule(value) or inspect.isclass(value) or inspect.isroutine(value):
+        return bool(value.__doc__) and not str(value.__doc__).startswith(f"{name}(")
+    return name in described(str(inspect.getsourcefile(module)), name)  # type: ignore[arg-type]
+
+
+def described(path: str, name: str) -> set[str]:
+    """The assigned names of a file with a docstring below, or of the file that it has one from."""
+    tree = ast.parse(Path(path).read_text("utf-8"))
+    found = set(told(tree))
+    for node in ast.walk(tree):
+        if name not in found and isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                if (alias.asname or alias.name) == name:
+                    home = importlib.import_module(node.module)
+                    inner = described(str(inspect.getsourcefile(home)), alias.name)
+                    found |= {name} if alias.name in inner else set()
+    return found
+
+
+def told(tree: ast.Module) -> Iterator[str]:
+    for node, below in zip(tree.body, tree.body[1:], strict=False):
+        if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
+            targets = node.targets if isinstance(node, ast.Assign) else []
+            targets = [node.target] if isinstance(node, ast.AnnAssign) else targets
+            yield from (target.id for target in targets if isinstance(target, ast.Name))
+
+
+# -- pages
+
+
+def test_the_page_of_commands_is_current() -> None:
+    assert cli_doc.main(["--check"]) == 0, "run python -m scripts.cli_doc"
+
+
+def test_the_page_of_commands_has_every_option() -> None:
+    parsers = cli_doc.commands()
+    assert {"nnasync run", "nnasync doctor"} <= set(parsers)
+    for words, parser in parsers.items():
+        section = cli_doc.page().partition(f"# {words}\n")[2].partition("\n## ")[0]
+        told = [action for action in parser._actions if cli_doc.is_told(action)]
+        options = {option for action in told for option in action.option_strings}
+        assert [option for option in options if option not in section] == []
+
+
+def test_an_old_page_of_commands_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli_doc, "PATH", tmp_path / "cli.md")
+    assert cli_doc.main(["--check"]) == 1
+    assert cli_doc.main([]) == 0
+    assert cli_doc.main(["--check"]) == 0
+
+
+def test_each_error_is_explained_once() -> None:
+    text = page("errors.md")
+    classes = {
+        name
+        for name, value in vars(errors).items()
+        if inspect.isclass(value) and issubclass(value, errors.NNError)
+    }
+    assert sorted(re.findall(r"^### `(\w+)`$", text, re.MULTILINE)) == sorted(classes)
+    for name in classes:
+        section = text.partition(f"### `{name}`\n")[2].partition("\n#")[0]
+        raised = "**What happened:**" in section and "**What to do:**" in section
+        assert raised or "base of" in section, name
+    assert set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)) == errors.REASONS
+
+
+def test_code_is_run_or_has_a_reason_why_not() -> None:
+    found = {
+        path.name for path in (ROOT / "docs").glob("*.md") if PYTHON.search(path.read_text("utf-8"))
+    }
+    assert found == set(RUN_BY) | set(NOT_RUN)
+    assert set(RUN_BY).isdisjoint(NOT_RUN)
+
+
+def test_the_tutorial_shows_examples_that_run(pages: dict[str, str]) -> None:
+    shown = re.findall(r"^\[(.*)\]\(\.\./\1\)$", page("tutorial.md"), re.MULTILINE)
+    assert len(shown) == 4
+    for path in shown:
+        assert (ROOT / path).read_text("utf-8") in pages["tutorial.md"]
+
+
+# -- links
+
+
+def test_links_within_the_pages_lead_to_pages(pages: dict[str, str]) -> None:
+    assert any(place.startswith("source/examples/") for place in pages)
+    assert "](source/examples/index.md)" in pages["tutorial.md"]
+
+
+def test_a_link_to_nothing_ends_the_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "a.md").write_text("[b](b.md)\n")
+    monkeypatch.setattr(site_pages, "ROOT", tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"docs/a\.md: no b\.md"):
+        site_pages.pages()
+
+
+def test_links_in_code_are_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "docs").mkdir()
+    text = "[a](a.md#x)\n\n````python\nx[0](y)\n```\nx[0](y)\n````\n\n[a](a.md)\n"
+    (tmp_path / "docs" / "a.md").write_text(text)
+    monkeypatch.setattr(site_pages, "ROOT", tmp_path)
+    assert site_pages.pages()["a.md"] == text
+
+
+def test_broken_links_of_a_built_site_are_found(tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "index.html").write_text('<h1 id="there">b</h1><img src="../no.png">')
+    (tmp_path / "index.html").write_text(
+        '<a href="b/#there">1</a><a href="b/#gone">2</a><a href="c/">3</a>'
+        '<a href="https://example.org/x">4</a><a href="#top">5</a>'
+    )
+    assert list(site_pages.broken(tmp_path)) == [
+        "b/index.html: ../no.png",
+        "index.html: b/#gone",
+        "index.html: c/",
+        "index.html: #top",
+    ]
