@@ -282,3 +282,37 @@ async def test_a_model_without_quick_runs_still_runs_on_the_thread_of_its_caller
         async with net.burst() as burst:
             assert (await burst(x) == 2 * x).all()
         assert rt.statistics().workers.inline_runs == before + 2
+
+
+async def test_a_caller_left_alone_still_leaves_turns_to_others_of_the_loop() -> None:
+    """What was answered to it beside another caller is not its answer for ever."""
+    turns, count = 0, 2_000
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            await anyio.lowlevel.checkpoint()
+            turns += 1
+
+    def compute(inputs: Any) -> Any:
+        ends_ns = nn.now_ns() + 100_000
+        while nn.now_ns() < ends_ns:
+            pass
+        return double(inputs)
+
+    async def call(times: int) -> None:
+        for _ in range(times):
+            await net(ROW)
+
+    options = nn.Options(cores=2, inline_budget_us=1000, stall_budget_us=1000)
+    async with runtime(NullEngine(compute=compute), options=options) as rt:
+        net = await rt.compile(doubler(), priority=nn.Priority.LOW)
+        async with anyio.create_task_group() as group:
+            group.start_soon(call, 100)
+            group.start_soon(call, 100)
+        async with anyio.create_task_group() as group:
+            group.start_soon(count_turns)
+            await call(count)
+            group.cancel_scope.cancel()
+    # Ten calls use up what a turn may be held up for.
+    assert turns > count / 20

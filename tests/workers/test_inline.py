@@ -307,6 +307,15 @@ def test_a_call_that_asks_twice_hears_the_same(rigs: Callable[..., Rig]) -> None
     assert lane.admission(MEDIUM, estimate, NEVER_NS, arrives=True) is not SPREAD
 
 
+def test_an_answer_holds_for_the_call_that_asked_alone(rigs: Callable[..., Rig]) -> None:
+    lane = rigs(2).workers.inline
+    here, estimate = lane.turns.here, known(MS // 2)
+    assert lane.admission(MEDIUM, estimate, NEVER_NS) is RUN
+    here.spend(here.budget_ns)
+    assert lane.is_alone(MEDIUM, estimate, here)  # The quick way asks that, and does not run it.
+    assert lane.admission(MEDIUM, estimate, NEVER_NS) is NEXT_TURN
+
+
 def test_where_runs_are_better_one_after_the_other_plans_take_all_cores(
     rigs: Callable[..., Rig],
 ) -> None:

@@ -154,7 +154,7 @@ class Turn:
         arrived = (who, self.number, self.spent_ns)
         if arrived == self._arrived:
             return
-        self._arrived = arrived
+        self._arrived, self._answer = arrived, None
         if self.spent_ns <= 0:
             self.first = who
         is_second = self.first != who != _NO_TASK
