@@ -44,7 +44,7 @@ coverage: $(DEV)
 	@PATH="$(abspath $(BIN)):$$PATH" scripts/test --cov --cov-report=term
 
 slow: $(DEV)
-	@PATH="$(abspath $(BIN)):$$PATH" scripts/test -m slow
+	@PATH="$(abspath $(BIN)):$$PATH" scripts/test -m slow --timeout 3600
 
 nightly: $(DEV)
 	@PATH="$(abspath $(BIN)):$$PATH" scripts/nightly
