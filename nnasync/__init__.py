@@ -2,8 +2,8 @@
 
 Public are the names of this module and the modules asgi, audio, batching, conformance, device,
 devices, dump, engine, errors, experiments, extensions, fences, hal, machine, memory, ray, serving,
-streaming, sync, tracing and vision; `burst`, `kernels` and `scheduler` may be imported too, but
-change more often. Everything in `nnasync._core` is internal; the command line is a program like
+streaming, suites, sync, tracing and vision; `burst`, `kernels` and `scheduler` may be imported too,
+but change more often. Everything in `nnasync._core` is internal; the command line is a program like
 others: it imports public modules only.
 
 The layers, top to bottom; a module imports only from rows below its own:
@@ -11,6 +11,7 @@ The layers, top to bottom; a module imports only from rows below its own:
     cli                                        the command line
     ray                                        web applications on Ray Serve
     asgi                                       networks in web applications
+    suites                                     what devices are worth
     experiments                                a scheduling policy, asked what-if questions
     serving                                    models over the network
     streaming, conformance, devices, service, sync    streams; suites; devices; calls that block

@@ -36,6 +36,7 @@ PUBLIC = {
     "ray",
     "serving",
     "streaming",
+    "suites",
     "sync",
     "tracing",
     "vision",

@@ -21,6 +21,7 @@ LAYERS = [  # from the top; a module may import modules of the rows below its ow
     {"cli"},
     {"ray"},
     {"asgi"},
+    {"suites"},
     {"experiments"},
     {"serving"},
     {"streaming", "conformance", "devices", "service", "sync"},

@@ -324,7 +324,6 @@ async def test_a_driver_that_was_edited_since_is_measured_here(tmp_path: Path) -
 async def test_what_an_engine_took_to_be_ready_is_kept() -> None:
     async with nn.open_runtime(devices=["litert-cpu", REFERENCE]) as runtime:
         await compile_and_close(runtime, doubler())
-        # The process tells who won before it writes what engines took.
-        await until(lambda: bool(kept_loading_ms(state_folder())))
-        [name] = kept_loading_ms(state_folder())
-        assert name == f"litert-cpu {runtime.device('litert-cpu').version}"
+        name = f"litert-cpu {runtime.device('litert-cpu').version}"
+        # The process tells who won before it writes what engines took; others may write, too.
+        await until(lambda: name in kept_loading_ms(state_folder()))

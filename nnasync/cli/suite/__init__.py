@@ -1,0 +1,33 @@
+"""`nnasync suite`: what devices are worth: right or wrong, how fast, and what they survive.
+
+One module a suite, each with `add_part`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nnasync.cli.suite import report
+from nnasync.cli.text import HelpFormatter
+
+__all__ = ["add_parser"]
+
+_PARTS = (report,)
+_EXAMPLES = """examples:
+  nnasync suite report benchmark.json
+"""
+
+
+def add_parser(commands: Any) -> None:
+    """Add this command to the command line."""
+    parser = commands.add_parser(
+        "suite",
+        help="benchmark devices, and find out what they survive",
+        description="Runs networks and faults against devices and writes what came of it as JSON "
+        "and as a page. What the suites do is in docs/suites.md.",
+        epilog=_EXAMPLES,
+        formatter_class=HelpFormatter,
+    )
+    parts = parser.add_subparsers(title="parts", metavar="PART", required=True)
+    for part in _PARTS:
+        part.add_part(parts)
