@@ -16,7 +16,7 @@ from nnasync.conformance.random_graphs.samplers import SAMPLERS
 from nnasync.extensions import COMMON, TFLITE, CommonOperation, TfliteOperation
 from nnasync.hal import OperationType
 from nnasync.kernels import EXTENSION_OPERATIONS, OPERATIONS, Operation
-from tests.fuzz.samples import without_samples
+from nnasync.suites.fuzz.samples import without_samples
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
@@ -79,7 +79,7 @@ PLACES: Mapping[str, Callable[[enum.IntEnum], bool]] = {
     "its number in nnasync/hal/operations.py or nnasync/extensions.py": has_number,
     "a block in nnasync/kernels, in a module that registry.py lists": lambda t: bool(block_of(t)),
     "a sampler in nnasync/conformance/random_graphs/samplers": has_sampler,
-    "a form in tests/fuzz/samples.py": has_form,
+    "a form in nnasync/suites/fuzz/samples.py": has_form,
     "a section of docs/operations.md: run python -m scripts.operations_doc": has_section,
 }
 

@@ -16,7 +16,7 @@ from nnasync.engine import Lowering, LoweringEngine, Plan, StopFlag
 from nnasync.extensions import COMMON, CommonOperation
 from nnasync.hal import Array, ExecutionPreference
 from nnasync.kernels import EXTENSION_OPERATIONS
-from tests.fuzz.samples import Sample, samples_of
+from nnasync.suites.fuzz.samples import FuzzSample, samples_of
 
 FAST = ExecutionPreference.FAST_SINGLE_ANSWER
 ENGINES: Mapping[
@@ -32,7 +32,7 @@ LEFT_OUT: Mapping[str, set[str]] = {"litert": set(), "onnxruntime": set(), "open
 """Operations that an engine takes in no type."""
 
 
-def outputs_of(plan: Plan, sample: Sample) -> list[Array]:
+def outputs_of(plan: Plan, sample: FuzzSample) -> list[Array]:
     """What a plan computes."""
     main = sample.model.main
     inputs = [sample.feeds[index] for index in main.input_indexes]

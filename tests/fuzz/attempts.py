@@ -22,11 +22,11 @@ from nnasync._core.model import fingerprint, load_nnm, save
 from nnasync._core.validation import minimum_version, validate_model
 from nnasync.errors import CallerError, GeneralFailure, MissedDeadline, ModelError, NNError
 from nnasync.hal import ExecutionConfig, Model, Request
+from nnasync.suites.fuzz.building import built
+from nnasync.suites.fuzz.mutations import Mutator
+from nnasync.suites.fuzz.requests import changed_request, request_for
+from nnasync.suites.fuzz.samples import FuzzSample
 from tests.engine_device.rig import Rig
-from tests.fuzz.building import built
-from tests.fuzz.mutations import Mutator
-from tests.fuzz.requests import changed_request, request_for
-from tests.fuzz.samples import Sample
 
 __all__ = ["LOOP_TIMEOUT_NS", "MEMORY_LIMIT_BYTES", "Finding", "Outcome", "Session"]
 
@@ -71,13 +71,13 @@ class Session:
         self.rig.close()
         self._runner.close()
 
-    def warm_up(self, samples: Sequence[Sample]) -> None:
+    def warm_up(self, samples: Sequence[FuzzSample]) -> None:
         """Have the threads and the memory that a session needs anyhow."""
         mutator = Mutator(random.Random(0))
         for sample in samples[::10]:
             self.attempt(sample, mutator)
 
-    def attempt(self, sample: Sample, mutator: Mutator) -> Outcome:
+    def attempt(self, sample: FuzzSample, mutator: Mutator) -> Outcome:
         """Validate, prepare and run a model; raises Finding.
 
         One attempt in ten, as the mutator decides, has its memory watched.
@@ -106,7 +106,7 @@ class Session:
             raise Finding(f"building: {type(error).__name__}: {error}") from error
         return Outcome.NOT_LEGAL if sample is None else self.attempt(sample, mutator)
 
-    def attempt_file(self, sample: Sample, mutator: Mutator, path: Path) -> Outcome:
+    def attempt_file(self, sample: FuzzSample, mutator: Mutator, path: Path) -> Outcome:
         """Load a file in which some bytes are not what they were, and go on with what it holds."""
         save(sample.model, path)
         data = bytearray(path.read_bytes())
@@ -121,9 +121,9 @@ class Session:
             return Outcome.NOT_LEGAL
         except Exception as error:
             raise Finding(f"load_nnm: {type(error).__name__}: {error}") from error
-        return self.attempt(Sample(model, sample.feeds), mutator)
+        return self.attempt(FuzzSample(model, sample.feeds), mutator)
 
-    async def _attempt(self, sample: Sample, mutator: Mutator) -> Outcome:
+    async def _attempt(self, sample: FuzzSample, mutator: Mutator) -> Outcome:
         model = sample.model
         try:
             validate_model(model)

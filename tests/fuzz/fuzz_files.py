@@ -38,9 +38,9 @@ from nnasync.engine import BoundCall, OutputBuffer, StopFlag
 from nnasync.errors import NNError
 from nnasync.extensions import LITERT, ONNX, sized
 from nnasync.hal import ExecutionPreference, Model
+from nnasync.suites.fuzz.onnx_fields import changed_fields
 from tests.fuzz.attempts import Finding, Outcome
 from tests.fuzz.fuzz_models import described, fuzz, source_of
-from tests.fuzz.onnx_fields import changed_fields
 
 __all__ = ["files_in", "main", "mutated"]
 

@@ -39,9 +39,10 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any
 
+from nnasync.suites.fuzz.mutations import Mutator
+from nnasync.suites.fuzz.samples import FuzzSample, own_samples
 from tests.fuzz.attempts import MEMORY_LIMIT_BYTES, Finding, Outcome, Session
-from tests.fuzz.mutations import Mutator
-from tests.fuzz.samples import Sample, official_samples, own_samples
+from tests.fuzz.official import official_samples
 
 __all__ = ["Decisions", "Fuzzer", "described", "fuzz", "main", "source_of"]
 
@@ -69,7 +70,7 @@ class Decisions(random.Random):
 class Fuzzer:
     """Samples, a session and a place for files: what any number of runs need."""
 
-    def __init__(self, session: Session, folder: Path, samples: Sequence[Sample]) -> None:
+    def __init__(self, session: Session, folder: Path, samples: Sequence[FuzzSample]) -> None:
         self._session = session
         self._path = folder / "model.nnm"
         self._samples = samples
@@ -86,7 +87,7 @@ class Fuzzer:
         return self._session.attempt(mutator.sample(sample, self._samples), mutator)
 
 
-def all_samples() -> list[Sample]:
+def all_samples() -> list[FuzzSample]:
     """Our own, and official ones where they are at hand."""
     return [*own_samples(), *(official_samples(SHARED) if SHARED.is_dir() else [])]
 

@@ -23,10 +23,11 @@ from nnasync._core.drivers.cpu import ReferenceEngine
 from nnasync._core.drivers.cpu.plan import ReferencePlan
 from nnasync.hal import ExecutionPreference, Model
 from nnasync.kernels import EXTENSION_OPERATIONS, OPERATIONS, Operation
+from nnasync.suites.fuzz.mutations import Mutator
+from nnasync.suites.fuzz.samples import FuzzSample, own_samples, without_samples
 from tests.fuzz.attempts import MEMORY_LIMIT_BYTES, MOST_BYTES, Finding, Outcome, Session
 from tests.fuzz.fuzz_models import Decisions, Fuzzer, described, fuzz, main, source_of
-from tests.fuzz.mutations import Mutator
-from tests.fuzz.samples import Sample, official_samples, own_samples, without_samples
+from tests.fuzz.official import official_samples
 
 LARGE = (2**16, 2**31 - 1, 2**31, 2**32 - 1)
 
@@ -58,7 +59,7 @@ def test_an_operation_without_a_sample_says_what_to_do() -> None:
     new = Operation(7, gather.signatures, gather._rule, gather._compute, name="com.vendor.NEW")
     (told,) = without_samples([new])
     assert told.startswith("no sample of com.vendor.NEW: ")
-    assert told.endswith("add a form 'com.vendor.NEW' to _FORMS in tests/fuzz/samples.py")
+    assert told.endswith("add a form 'com.vendor.NEW' to _FORMS in nnasync/suites/fuzz/samples.py")
     assert "no form says what the tensor 'indices' is" in told
 
 
@@ -100,7 +101,7 @@ def test_huge_dimensions_run_in_little_memory_or_are_refused(session: Session, n
             session.attempt(resized(sample, old, number), same())
 
 
-def resized(sample: Sample, old: int, new: int) -> Sample:
+def resized(sample: FuzzSample, old: int, new: int) -> FuzzSample:
     """A sample in which a length is another wherever it occurs, but in constants."""
     replace = msgspec.structs.replace
     main = sample.model.main
@@ -173,7 +174,7 @@ def takes_memory(plan: ReferencePlan) -> None:
     ],
 )
 def test_findings(what: Any, message: str) -> None:
-    small = Sample(next(s.model for s in own_samples() if s.model.name == "RELU"), {})
+    small = FuzzSample(next(s.model for s in own_samples() if s.model.name == "RELU"), {})
     with Session(Broken(what)) as session, pytest.raises(Finding, match=message) as raised:
         for seed in range(100):
             session.attempt(small, same(seed))

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from nnasync.suites.fuzz.onnx_fields import changed_fields
 from tests.fuzz.attempts import Finding, Outcome
 from tests.fuzz.fuzz_files import attempt, files_in, main, mutated, one
-from tests.fuzz.onnx_fields import changed_fields
 from tests.importers.onnx.files import FLOAT, message, node, written
 from tests.importers.tflite_files import Op, T, tflite_file
 

@@ -12,8 +12,8 @@ from nnasync._core.drivers.litert import LiteRTEngine
 from nnasync._core.drivers.litert.litert_programs import reasons
 from nnasync.errors import ModelError
 from nnasync.hal import ExecutionPreference, Model, OperandLifeTime, OperandType, OperationType
+from nnasync.suites.fuzz.samples import own_samples
 from tests.drivers.litert.rig import agree, need_litert
-from tests.fuzz.samples import own_samples
 
 need_litert()
 

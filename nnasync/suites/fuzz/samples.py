@@ -6,7 +6,6 @@ import functools
 import random
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,11 +24,10 @@ from nnasync.kernels import (
     Signature,
     Tensor,
 )
-from tests.validation.models import branching, example, looping, one_of_each
+from nnasync.suites.fuzz.small_models import branching, example, looping
 
 __all__ = [
-    "Sample",
-    "official_samples",
+    "FuzzSample",
     "own_samples",
     "random_array",
     "samples_of",
@@ -39,14 +37,14 @@ __all__ = [
 T = OperandType
 
 
-class Sample(Struct, frozen=True):
+class FuzzSample(Struct, frozen=True):
     """A model and values for operands of its main subgraph that are, or may become, inputs."""
 
     model: Model
     feeds: dict[int, Array]
 
 
-class Constant:
+class ConstantForm:
     """A constant tensor of this shape, or with these values."""
 
     def __init__(self, *shape: int, values: Any = None) -> None:
@@ -54,14 +52,16 @@ class Constant:
         self.values = values
 
 
-def numbers(*values: Any) -> Constant:
+def numbers(*values: Any) -> ConstantForm:
     """A constant tensor with values."""
-    return Constant(values=np.array(values))
+    return ConstantForm(values=np.array(values))
 
 
 Form = dict[str, Any]
-"""What each parameter of an operation is, by name: the shape of an input, a Constant, a scalar, or
-None for an omitted one."""
+"""What each parameter of an operation is, by name.
+
+The shape of an input, a ConstantForm, a scalar, or None for an omitted one.
+"""
 
 _COMMON: Form = {
     "a": (2, 1, 3),
@@ -70,7 +70,7 @@ _COMMON: Form = {
     "axis": 1,
     "b": (2, 3),
     "beta": 1.0,
-    "bias": Constant(2),
+    "bias": ConstantForm(2),
     "dilation_height": 1,
     "dilation_width": 1,
     "depth_multiplier": 1,
@@ -101,10 +101,10 @@ _LSTM: Form = {
     "projection_.*": None,
     "aux_.*": None,
     "input": (2, 3),
-    "input_to_.*": Constant(4, 3),
-    "recurrent_to_.*": Constant(4, 4),
-    "cell_to_.*": Constant(4),
-    ".*_bias": Constant(4),
+    "input_to_.*": ConstantForm(4, 3),
+    "recurrent_to_.*": ConstantForm(4, 4),
+    "cell_to_.*": ConstantForm(4),
+    ".*_bias": ConstantForm(4),
     "output_state_in": (2, 4),
     "cell_state_in": (2, 4),
     "cell_clip": 3.0,
@@ -119,26 +119,26 @@ _LSTM: Form = {
     "activation": 4,
 }
 _NORMALIZED: Form = _LSTM | {
-    "recurrent_to_.*": Constant(4, 2),
-    ".*_layer_norm_weights": Constant(4),
-    "projection_weights": Constant(2, 4),
-    "projection_bias": Constant(2),
+    "recurrent_to_.*": ConstantForm(4, 2),
+    ".*_layer_norm_weights": ConstantForm(4),
+    "projection_weights": ConstantForm(2, 4),
+    "projection_bias": ConstantForm(2),
     "output_state_in": (2, 2),
 }
 _COUPLED: Form = {"(.*_to_input|cell_to_.*)_weights": None, "input_gate_bias": None} | _LSTM
 _RNN: Form = {
     "input": (2, 2, 3),
-    "weights": Constant(4, 3),
-    "recurrent_weights": Constant(4, 4),
-    "bias": Constant(4),
+    "weights": ConstantForm(4, 3),
+    "recurrent_weights": ConstantForm(4, 4),
+    "bias": ConstantForm(4),
     "hidden_state_in": (2, 4),
     "aux_.*": None,
 }
 _SVDF: Form = {
     "input": (2, 3),
-    "weights_feature": Constant(4, 3),
-    "weights_time": Constant(4, 5),
-    "bias": Constant(2),
+    "weights_feature": ConstantForm(4, 3),
+    "weights_time": ConstantForm(4, 5),
+    "bias": ConstantForm(2),
     "state_in": (2, 20),
     "rank": 2,
 }
@@ -165,17 +165,17 @@ _FORMS: dict[str, tuple[Form, ...]] = {
     "BIDIRECTIONAL_SEQUENCE_LSTM": (
         *_sequences(_LSTM, _COUPLED),
         *_sequences(
-            {"aux_input": (3, 2, 3), "aux_input_to_.*": Constant(4, 3)} | _LSTM,
+            {"aux_input": (3, 2, 3), "aux_input_to_.*": ConstantForm(4, 3)} | _LSTM,
             _LSTM | {"merge_outputs": True},
         ),
     ),
     "BIDIRECTIONAL_SEQUENCE_RNN": (
         _RNN,
         _RNN | {"merge_outputs": True, "is_time_major": True},
-        {"aux_input": (2, 2, 3), "aux_input_weights": Constant(4, 3)} | _RNN,
+        {"aux_input": (2, 2, 3), "aux_input_weights": ConstantForm(4, 3)} | _RNN,
     ),
     f"{COMMON.name}.BATCH_MATMUL": (
-        {"a": (2, 1, 3), "b": Constant(3, 2), "transpose_a": False, "transpose_b": False},
+        {"a": (2, 1, 3), "b": ConstantForm(3, 2), "transpose_a": False, "transpose_b": False},
         {"a": (3, 2), "b": (2, 2, 3), "transpose_a": True, "transpose_b": True},
     ),
     f"{COMMON.name}.CUMSUM": tuple(
@@ -200,15 +200,15 @@ _FORMS: dict[str, tuple[Form, ...]] = {
     "CHANNEL_SHUFFLE": ({"groups": 2, "axis": -1},),
     "CONCATENATION": ({"input": (2, 3)},),
     "DEPTHWISE_CONV_2D": (
-        {"filter": Constant(1, 2, 2, 2)},
-        {"filter": Constant(1, 3, 2, 2), "input": (2, 5, 4, 1), "depth_multiplier": 2},
+        {"filter": ConstantForm(1, 2, 2, 2)},
+        {"filter": ConstantForm(1, 3, 2, 2), "input": (2, 5, 4, 1), "depth_multiplier": 2},
     ),
     "DEPTH_TO_SPACE": ({"input": (1, 2, 2, 4), "block_size": 2},),
     "DETECTION_POSTPROCESSING": tuple(
         {
             "scores": (1, 6, 3),
             "box_encodings": (1, 6, 4),
-            "anchors": Constant(6, 4),
+            "anchors": ConstantForm(6, 4),
             "dy_scale": 10.0,
             "dx_scale": 10.0,
             "dh_scale": 5.0,
@@ -225,7 +225,7 @@ _FORMS: dict[str, tuple[Form, ...]] = {
     ),
     "EMBEDDING_LOOKUP": ({"lookups": numbers(1, 0, 1), "values": (3, 2, 2)},),
     "FILL": ({"dims": numbers(2, 3), "value": 1},),
-    "FULLY_CONNECTED": ({"input": (2, 4), "weights": Constant(2, 4)},),
+    "FULLY_CONNECTED": ({"input": (2, 4), "weights": ConstantForm(2, 4)},),
     "GATHER": ({"axis": -1, "indices": numbers([0, 1], [1, 0])},),
     "GENERATE_PROPOSALS": (
         {
@@ -242,13 +242,13 @@ _FORMS: dict[str, tuple[Form, ...]] = {
         },
     ),
     "GROUPED_CONV_2D": (
-        {"filter": Constant(2, 2, 2, 1), "groups": 2},
-        {"filter": Constant(2, 2, 2, 2), "groups": 2, "input": (1, 4, 3, 3), "is_nchw": True},
+        {"filter": ConstantForm(2, 2, 2, 1), "groups": 2},
+        {"filter": ConstantForm(2, 2, 2, 2), "groups": 2, "input": (1, 4, 3, 3), "is_nchw": True},
     ),
     "CONV_2D": (
-        {"filter": Constant(2, 2, 2, 2)},
-        {"filter": Constant(2, 2, 2, 2), "input": (1, 2, 4, 4), "is_nchw": True},
-        {"filter": Constant(2, 1, 1, 2), "stride_width": 1, **_UNPADDED},
+        {"filter": ConstantForm(2, 2, 2, 2)},
+        {"filter": ConstantForm(2, 2, 2, 2), "input": (1, 2, 4, 4), "is_nchw": True},
+        {"filter": ConstantForm(2, 1, 1, 2), "stride_width": 1, **_UNPADDED},
     ),
     "HASHTABLE_LOOKUP": ({"lookups": numbers(5, 7), "keys": numbers(1, 5, 9), "values": (3, 2)},),
     "HEATMAP_MAX_KEYPOINT": (
@@ -259,9 +259,9 @@ _FORMS: dict[str, tuple[Form, ...]] = {
     "LOG_SOFTMAX": ({"logits": (2, 3)},),
     "SOFTMAX": ({"input": (2, 3)},),
     "LSH_PROJECTION": tuple(
-        {"hash": Constant(3, 2), "input": (4, columns), "weight": weight, "type": type}
+        {"hash": ConstantForm(3, 2), "input": (4, columns), "weight": weight, "type": type}
         for columns, weight, type in (
-            (2, Constant(4), 2),
+            (2, ConstantForm(4), 2),
             (6, None, 1),
             (12, None, 3),
             (70, None, 1),
@@ -274,7 +274,7 @@ _FORMS: dict[str, tuple[Form, ...]] = {
     "PAD": ({"input": (2, 3), "paddings": numbers([1, 0], [0, 2])},),
     "PAD_V2": ({"input": (2, 3), "paddings": numbers([1, 0], [0, 2]), "value": 1},),
     "POW": ({"base": (2, 3), "exponent": (3,)},),
-    "PRELU": ({"alpha": Constant(1, 1, 2)},),
+    "PRELU": ({"alpha": ConstantForm(1, 1, 2)},),
     "RANDOM_MULTINOMIAL": ({"logits": (2, 4), "sample_count": 3, "seeds": numbers(3, 4)},),
     "RESHAPE": ({"shape": numbers(2, -1)},),
     "RESIZE_BILINEAR": (
@@ -306,7 +306,9 @@ _FORMS: dict[str, tuple[Form, ...]] = {
     "TILE": ({"input": (2, 3), "multiples": numbers(2, 1)},),
     "TOPK_V2": ({"input": (2, 5), "k": 3},),
     "TRANSPOSE": ({"perm": numbers(0, 3, 1, 2)}, {"perm": None}),
-    "TRANSPOSE_CONV_2D": ({"filter": Constant(2, 2, 2, 2), "output_shape": numbers(1, 4, 7, 2)},),
+    "TRANSPOSE_CONV_2D": (
+        {"filter": ConstantForm(2, 2, 2, 2), "output_shape": numbers(1, 4, 7, 2)},
+    ),
     "UNIDIRECTIONAL_SEQUENCE_RNN": (_RNN,),
 }
 for _name in ("MEAN", "REDUCE_ALL", "REDUCE_ANY", "REDUCE_MAX", "REDUCE_MIN"):
@@ -357,7 +359,7 @@ class _Writer:
         self._feeds: dict[int, Array] = {}
         self._scales: dict[str, float] = {}
 
-    def sample(self, signature: Signature, form: Form) -> Sample:
+    def sample(self, signature: Signature, form: Form) -> FuzzSample:
         """A model of one operation; raises CallerError where types and form do not go together."""
         builder, operation = self._builder, self._operation
         values = [self._value(parameter, form) for parameter in signature.inputs]
@@ -371,7 +373,7 @@ class _Writer:
         results = builder.operation_outputs(type, *values, outputs=outputs)
         for index, result in enumerate(results):
             builder.output(f"output {index}", result)
-        return Sample(builder.build(), self._feeds)
+        return FuzzSample(builder.build(), self._feeds)
 
     def _outputs(self, signature: Signature, inputs: Sequence[Tensor | None]) -> list[Tensor]:
         types = [parameter.type for parameter in signature.outputs]
@@ -400,13 +402,13 @@ class _Writer:
             return self._builder.constant(np.asarray(part, hal.dtype_of(type)), type=type)
         if part is False:
             raise InvalidArgument(f"no form says what the tensor {parameter.name!r} is")
-        if isinstance(part, Constant) and part.values is not None:
+        if isinstance(part, ConstantForm) and part.values is not None:
             array = part.values.astype(hal.dtype_of(type))
         else:
-            shape = part.shape if isinstance(part, Constant) else part
+            shape = part.shape if isinstance(part, ConstantForm) else part
             array = random_array(self._source, type, shape)
         quant = self._quantization(parameter, array.shape)
-        if isinstance(part, Constant) or "channel_quant" in quant:
+        if isinstance(part, ConstantForm) or "channel_quant" in quant:
             value = self._builder.constant(array, type=type, **quant)
         else:
             value = self._builder.input(parameter.name, array.shape, type=type, **quant)
@@ -458,7 +460,9 @@ def _forms(operation: Operation) -> tuple[Form, ...]:
     return _FORMS.get(operation.name) or _FORMS.get(name, ({},))
 
 
-def _of_operation(operation: Operation, source: random.Random) -> Iterator[Sample | CallerError]:
+def _of_operation(
+    operation: Operation, source: random.Random
+) -> Iterator[FuzzSample | CallerError]:
     """Samples of an operation, and why types and forms that do not go together do not."""
     for signature in operation.signatures:
         for form in _forms(operation):
@@ -468,10 +472,10 @@ def _of_operation(operation: Operation, source: random.Random) -> Iterator[Sampl
                 yield error
 
 
-def samples_of(operation: Operation) -> list[Sample]:
+def samples_of(operation: Operation) -> list[FuzzSample]:
     """The samples of one operation, the same each time."""
     made = _of_operation(operation, random.Random(7))
-    return [sample for sample in made if isinstance(sample, Sample)]
+    return [sample for sample in made if isinstance(sample, FuzzSample)]
 
 
 def without_samples(operations: Iterable[Operation]) -> list[str]:
@@ -479,21 +483,21 @@ def without_samples(operations: Iterable[Operation]) -> list[str]:
     found = []
     for operation in operations:
         made = list(_of_operation(operation, random.Random(7)))
-        if not any(isinstance(each, Sample) for each in made):
+        if not any(isinstance(each, FuzzSample) for each in made):
             why = made[0] if made else "it has no signatures"
-            todo = f"add a form {operation.name!r} to _FORMS in tests/fuzz/samples.py"
+            todo = f"add a form {operation.name!r} to _FORMS in nnasync/suites/fuzz/samples.py"
             found.append(f"no sample of {operation.name}: {why}; {todo}")
     return found
 
 
 @functools.cache
-def own_samples() -> tuple[Sample, ...]:
+def own_samples() -> tuple[FuzzSample, ...]:
     """Models of each operation by its signatures, with control flow, states and a small network."""
     source = random.Random(7)
-    found = [Sample(model, {}) for model in (example(), branching(), looping(), _network())]
+    found = [FuzzSample(model, {}) for model in (example(), branching(), looping(), _network())]
     for operation in (*OPERATIONS.values(), *EXTENSION_OPERATIONS.values()):
         made = _of_operation(operation, source)
-        found += [sample for sample in made if isinstance(sample, Sample)]
+        found += [sample for sample in made if isinstance(sample, FuzzSample)]
     return tuple(found)
 
 
@@ -510,14 +514,3 @@ def _network() -> Model:
     y = m.fully_connected(y, square, scale=4.0)
     m.output("y", m.softmax(m.dequantize(y)))
     return m.build()
-
-
-def official_samples(shared: Path) -> list[Sample]:
-    """Official cases: a small one of each operation and each type."""
-    found = []
-    for case in one_of_each(shared, types=True):
-        indexes = case.model.main.input_indexes
-        pairs = zip(indexes, case.inputs, strict=True)
-        feeds = {index: array for index, array in pairs if array is not None}
-        found.append(Sample(case.model, feeds))
-    return found

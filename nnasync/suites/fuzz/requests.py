@@ -5,16 +5,16 @@ from __future__ import annotations
 from nnasync import hal
 from nnasync.hal import Array, DataLocation, Operand, Request, RequestArgument
 from nnasync.memory import Pool
-from tests.fuzz.edits import NUMBERS, SMALL, Editor, is_small
-from tests.fuzz.samples import Sample
-from tests.validation.models import replace
+from nnasync.suites.fuzz.edits import NUMBERS, SMALL, Editor, is_small
+from nnasync.suites.fuzz.samples import FuzzSample
+from nnasync.suites.fuzz.small_models import replace
 
 __all__ = ["changed_request", "request_for"]
 
 _ROOM = 1 << 20
 
 
-def request_for(sample: Sample, editor: Editor) -> Request:
+def request_for(sample: FuzzSample, editor: Editor) -> Request:
     """A request that fits a model where that can be done within a megabyte, in one pool."""
     main, source = sample.model.main, editor.random
     arrays, places, total = [], [], 0
@@ -53,8 +53,7 @@ def _feed(operand: Operand, known: Array | None, editor: Editor) -> Array | None
         and (not shape or len(shape) == known.ndim)
         and all(a in (0, b) for a, b in zip(shape, known.shape, strict=False))
     )
-    if fits and editor.random.random() < 0.9:
-        assert known is not None
+    if known is not None and fits and editor.random.random() < 0.9:
         return editor.array(operand.type, known.shape, known)
     if not shape and not hal.is_scalar(operand.type):
         shape = (0,) * editor.random.randint(1, 4)

@@ -12,8 +12,8 @@ from nnasync.errors import CallerError
 from nnasync.hal import ChannelQuant, OperandType, OperationType
 from nnasync.kernels import EXTENSION_OPERATIONS
 from nnasync.kernels.operation import Tensor
-from tests.fuzz.edits import FLOATS, SMALL, Editor
-from tests.fuzz.samples import Sample
+from nnasync.suites.fuzz.edits import FLOATS, SMALL, Editor
+from nnasync.suites.fuzz.samples import FuzzSample
 
 __all__ = ["built"]
 
@@ -30,7 +30,7 @@ _ODD = (
 )
 
 
-def built(editor: Editor) -> Sample | None:
+def built(editor: Editor) -> FuzzSample | None:
     """A model of up to eight operations; None where the builder refuses it."""
     builder = ModelBuilder("built")
     values = [_input(builder, editor, number) for number in range(editor.random.randint(1, 4))]
@@ -40,7 +40,7 @@ def built(editor: Editor) -> Sample | None:
         if found and editor.random.random() < 0.5:
             _attempted(builder.output, f"output {number}", editor.pick(found))
     model = _attempted(builder.build)
-    return None if model is None else Sample(model, {})
+    return None if model is None else FuzzSample(model, {})
 
 
 def _attempted(function: Any, *arguments: Any, **options: Any) -> Any:

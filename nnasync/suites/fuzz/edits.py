@@ -11,8 +11,8 @@ import numpy as np
 
 from nnasync import hal
 from nnasync.hal import Array, DataLocation, Model, Operand, Subgraph
-from tests.fuzz.samples import Sample, random_array
-from tests.validation.models import COPY, REFERENCE, replace
+from nnasync.suites.fuzz.samples import FuzzSample, random_array
+from nnasync.suites.fuzz.small_models import COPY, REFERENCE, replace
 
 __all__ = [
     "DIMENSIONS",
@@ -124,10 +124,12 @@ class Editor:
 
     @staticmethod
     def at(model: Model, place: int) -> Subgraph:
+        """The subgraph at a place."""
         return model.main if place < 0 else model.referenced[place]
 
     @staticmethod
-    def with_graph(sample: Sample, place: int, graph: Subgraph) -> Sample:
+    def with_graph(sample: FuzzSample, place: int, graph: Subgraph) -> FuzzSample:
+        """The sample with another subgraph at a place."""
         model = sample.model
         if place < 0:
             return replace(sample, model=replace(model, main=graph))
@@ -135,16 +137,18 @@ class Editor:
         referenced[place] = graph
         return replace(sample, model=replace(model, referenced=tuple(referenced)))
 
-    def with_main(self, sample: Sample, **fields: Any) -> Sample:
+    def with_main(self, sample: FuzzSample, **fields: Any) -> FuzzSample:
+        """The sample with fields of its main subgraph changed."""
         return self.with_graph(sample, -1, replace(sample.model.main, **fields))
 
-    def with_operand(self, sample: Sample, place: int, index: int, **fields: Any) -> Sample:
+    def with_operand(self, sample: FuzzSample, place: int, index: int, **fields: Any) -> FuzzSample:
+        """The sample with fields of one operand changed."""
         graph = self.at(sample.model, place)
         operands = list(graph.operands)
         operands[index] = replace(operands[index], **fields)
         return self.with_graph(sample, place, replace(graph, operands=tuple(operands)))
 
-    def with_value(self, sample: Sample, place: int, index: int, array: Array) -> Sample:
+    def with_value(self, sample: FuzzSample, place: int, index: int, array: Array) -> FuzzSample:
         """The operand as a constant with this value, at the end of those that are copied."""
         values = bytes(sample.model.operand_values)
         values += bytes(-len(values) % 8)
@@ -155,10 +159,12 @@ class Editor:
 
 
 def has_value(operand: Operand) -> bool:
+    """Whether an operand is a constant of numbers."""
     return operand.lifetime in (COPY, REFERENCE) and hal.has_dtype(operand.type)
 
 
 def is_small(type: int, shape: Sequence[int]) -> bool:
+    """Whether a tensor is one that may be made here."""
     if not hal.has_dtype(type) or any(n < 0 for n in shape) or len(shape) > 60:
         return False
     return math.prod(max(n, 1) for n in shape) <= 100_000

@@ -24,7 +24,7 @@ from nnasync.hal import (
     Subgraph,
 )
 from nnasync.memory import Pool
-from tests.fuzz.edits import (
+from nnasync.suites.fuzz.edits import (
     DIMENSIONS,
     FLOATS,
     MIDDLE,
@@ -36,8 +36,8 @@ from tests.fuzz.edits import (
     is_small,
     value_of,
 )
-from tests.fuzz.samples import Sample, random_array
-from tests.validation.models import COPY, INPUT, OUTPUT, TEMPORARY, counted, replace
+from nnasync.suites.fuzz.samples import FuzzSample, random_array
+from nnasync.suites.fuzz.small_models import COPY, INPUT, OUTPUT, TEMPORARY, counted, replace
 
 __all__ = ["Mutator"]
 
@@ -57,12 +57,12 @@ _TWINS: dict[int, tuple[OperandType, ...]] = {
 class Mutator(Editor):
     """Changes models as a source of randomness says."""
 
-    def sample(self, sample: Sample, others: Sequence[Sample]) -> Sample:
+    def sample(self, sample: FuzzSample, others: Sequence[FuzzSample]) -> FuzzSample:
         """A sample with up to four changes; mostly its consumers are counted anew.
 
         Some get changes only that leave most models legal and make a few of them large.
         """
-        changes: tuple[tuple[Callable[[Sample], Sample], int], ...] = (
+        changes: tuple[tuple[Callable[[FuzzSample], FuzzSample], int], ...] = (
             (self.value, 10),
             (self.shape, 8),
             (self.resized, 8),
@@ -98,7 +98,7 @@ class Mutator(Editor):
             )
         return sample
 
-    def value(self, sample: Sample) -> Sample:
+    def value(self, sample: FuzzSample) -> FuzzSample:
         """Another value for a constant."""
         place, graph = self.graph(sample.model)
         constants = [
@@ -113,7 +113,7 @@ class Mutator(Editor):
         array = self.array(operand.type, operand.dimensions, value_of(sample.model, operand))
         return self.with_value(sample, place, index, array)
 
-    def shape(self, sample: Sample) -> Sample:
+    def shape(self, sample: FuzzSample) -> FuzzSample:
         """Other dimensions of one operand; a constant gets a value of that size, mostly."""
         place, graph = self.graph(sample.model)
         if not graph.operands:
@@ -126,7 +126,7 @@ class Mutator(Editor):
             return self.with_value(changed, place, index, self.array(operand.type, shape))
         return changed
 
-    def resized(self, sample: Sample) -> Sample:
+    def resized(self, sample: FuzzSample) -> FuzzSample:
         """One length becomes another wherever it occurs: often still legal."""
         place, graph = self.graph(sample.model)
         lengths = sorted({n for operand in graph.operands for n in operand.dimensions})
@@ -147,7 +147,7 @@ class Mutator(Editor):
                 sample = self.with_value(sample, place, index, value)
         return sample
 
-    def forgotten(self, sample: Sample) -> Sample:
+    def forgotten(self, sample: FuzzSample) -> FuzzSample:
         """Shapes of operands without a value are left open: one dimension, all, or the rank."""
         place, graph = self.graph(sample.model)
         all_of_them, rank = self.random.random() < 0.5, self.random.random() < 0.5
@@ -161,7 +161,7 @@ class Mutator(Editor):
             sample = self.with_operand(sample, place, index, dimensions=shape)
         return sample
 
-    def at_run(self, sample: Sample) -> Sample:
+    def at_run(self, sample: FuzzSample) -> FuzzSample:
         """Constants of the main subgraph become inputs: one, some, or all."""
         main = sample.model.main
         constants = [i for i, o in enumerate(main.operands) if has_value(o)]
@@ -180,7 +180,7 @@ class Mutator(Editor):
                 )
         return sample
 
-    def fixed(self, sample: Sample) -> Sample:
+    def fixed(self, sample: FuzzSample) -> FuzzSample:
         """An input of the main subgraph becomes a constant."""
         main = sample.model.main
         inputs = [i for i in main.input_indexes if 0 <= i < len(main.operands)]
@@ -200,7 +200,7 @@ class Mutator(Editor):
         sample = self.with_main(sample, input_indexes=kept)
         return self.with_value(sample, -1, index, array)
 
-    def retyped(self, sample: Sample) -> Sample:
+    def retyped(self, sample: FuzzSample) -> FuzzSample:
         """All operands of a type get another one, often its twin."""
         place, graph = self.graph(sample.model)
         types = sorted({operand.type for operand in graph.operands})
@@ -218,7 +218,7 @@ class Mutator(Editor):
                 sample = self.with_value(sample, place, index, value)
         return sample
 
-    def quantization(self, sample: Sample) -> Sample:
+    def quantization(self, sample: FuzzSample) -> FuzzSample:
         """Scale, zero point or scales per channel of one operand."""
         place, graph = self.graph(sample.model)
         quantized = [i for i, o in enumerate(graph.operands) if o.scale or o.extra_params]
@@ -239,7 +239,7 @@ class Mutator(Editor):
         scales = FLOATS if self.random.random() < 0.5 else (0.001, 0.25, 0.5, 1.0, 2.0, 1000.0)
         return self.with_operand(sample, place, index, scale=self.pick(scales))
 
-    def omitted(self, sample: Sample) -> Sample:
+    def omitted(self, sample: FuzzSample) -> FuzzSample:
         """A constant or an input of the main subgraph is omitted."""
         main = sample.model.main
         candidates = [
@@ -254,7 +254,7 @@ class Mutator(Editor):
         kept = tuple(i for i in main.input_indexes if i != index)
         return self.with_main(sample, input_indexes=kept)
 
-    def operand(self, sample: Sample) -> Sample:
+    def operand(self, sample: FuzzSample) -> FuzzSample:
         """One field of one operand."""
         place, graph = self.graph(sample.model)
         if not graph.operands:
@@ -284,7 +284,7 @@ class Mutator(Editor):
         axis = self.random.randrange(len(dimensions)) if dimensions else 0
         return pick((None, b"", b"x" * 9, quant, ChannelQuant((0.5,) * count, axis)))
 
-    def operation(self, sample: Sample) -> Sample:
+    def operation(self, sample: FuzzSample) -> FuzzSample:
         """Type, inputs, outputs or place of one operation; one more, or one less."""
         place, graph = self.graph(sample.model)
         if not graph.operations:
@@ -306,7 +306,7 @@ class Mutator(Editor):
             operations[index] = replace(operation, **{field: indexes})
         return self.with_graph(sample, place, replace(graph, operations=tuple(operations)))
 
-    def _twice(self, sample: Sample, place: int, operation: Operation) -> Sample:
+    def _twice(self, sample: FuzzSample, place: int, operation: Operation) -> FuzzSample:
         """The operation again, at the end, with results of its own."""
         graph = self.at(sample.model, place)
         operands = list(graph.operands)
@@ -319,7 +319,7 @@ class Mutator(Editor):
         graph = replace(graph, operands=tuple(operands), operations=(*graph.operations, again))
         return self.with_graph(sample, place, graph)
 
-    def lists(self, sample: Sample) -> Sample:
+    def lists(self, sample: FuzzSample) -> FuzzSample:
         """Inputs or outputs of a subgraph; what is taken out may become a temporary."""
         place, graph = self.graph(sample.model)
         field = self.pick(("input_indexes", "output_indexes"))
@@ -336,7 +336,7 @@ class Mutator(Editor):
                     sample = self.with_operand(sample, place, index, lifetime=lifetime)
         return sample
 
-    def whole(self, sample: Sample) -> Sample:
+    def whole(self, sample: FuzzSample) -> FuzzSample:
         """What a model has besides its main subgraph."""
         model, pick = sample.model, self.pick
         entries = (
@@ -365,7 +365,7 @@ class Mutator(Editor):
                 bent[self.random.randrange(len(bent))] = self.random.getrandbits(8)
         return bytes(bent)
 
-    def state(self, sample: Sample) -> Sample:
+    def state(self, sample: FuzzSample) -> FuzzSample:
         """The states that a stream carries."""
         main = sample.model.main
         inputs, outputs = len(main.input_indexes), len(main.output_indexes)
@@ -375,7 +375,7 @@ class Mutator(Editor):
             sample, model=replace(sample.model, state=self.listed(sample.model.state, pairs))
         )
 
-    def nested(self, sample: Sample) -> Sample:
+    def nested(self, sample: FuzzSample) -> FuzzSample:
         """The main subgraph becomes a branch, of a branch of a branch; or what a loop repeats."""
         main = sample.model.main
         loops = self.random.random() < 0.3
@@ -384,9 +384,9 @@ class Mutator(Editor):
             if len(sample.model.main.operands) > 200:
                 break
         feeds = _moved(sample.feeds, main, sample.model.main)
-        return Sample(replace(sample.model, state=()), feeds)
+        return FuzzSample(replace(sample.model, state=()), feeds)
 
-    def _branched(self, sample: Sample) -> Sample:
+    def _branched(self, sample: FuzzSample) -> FuzzSample:
         """IF over the main subgraph, and the same or another."""
         model = sample.model
         inputs, outputs = _interface(model.main)
@@ -402,7 +402,7 @@ class Mutator(Editor):
             sample, model=replace(model, main=main, referenced=(*model.referenced, model.main))
         )
 
-    def _looped(self, sample: Sample) -> Sample:
+    def _looped(self, sample: FuzzSample) -> FuzzSample:
         """WHILE over the main subgraph, never or for ever."""
         model = sample.model
         inputs, outputs = _interface(model.main)
@@ -428,7 +428,7 @@ class Mutator(Editor):
             sample, model=replace(model, main=main, referenced=referenced, operand_values=values)
         )
 
-    def joined(self, sample: Sample, other: Sample) -> Sample:
+    def joined(self, sample: FuzzSample, other: FuzzSample) -> FuzzSample:
         """Two models as one, without connection: later changes may connect them."""
         first, second = sample.model, other.model
         if first.pools or second.pools or second.referenced:
@@ -465,7 +465,7 @@ class Mutator(Editor):
             extension_name_to_prefix=entries,
         )
         feeds = {index + base: array for index, array in other.feeds.items()}
-        return Sample(model, {**sample.feeds, **feeds})
+        return FuzzSample(model, {**sample.feeds, **feeds})
 
 
 def _quantized(operand: Operand, type: int) -> dict[str, Any]:

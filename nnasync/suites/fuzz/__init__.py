@@ -1,0 +1,1 @@
+"""Fuzzing of devices: changed models, requests, memory, cache files and files of models."""
