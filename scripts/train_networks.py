@@ -22,11 +22,13 @@ from training import (
     export,
     image_networks,
     judge,
+    phone_network,
     scenes,
     word_network,
 )
 
 from nnasync import save
+from nnasync.suites import data
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 TARGET = ROOT / "nnasync" / "cli" / "demo_data"
@@ -45,7 +47,8 @@ RECIPES = {
     "digits": Recipe(image_networks.SMALL, share=1.0, epochs=3, batch=128),
     "digits_large": Recipe(image_networks.LARGE, share=0.5, epochs=1, batch=64),
 }
-CHOICES = ("digits", "digits_large", "detector", "words", "export")
+CHOICES = ("digits", "digits_large", "detector", "words", "phones", "export")
+SENTENCES = 50
 
 
 def _save(work: pathlib.Path, name: str, arrays: Mapping[str, np.ndarray]) -> None:
@@ -98,6 +101,30 @@ def _train_words(options: argparse.Namespace) -> None:
     for seed in judge.VALIDATION_SEEDS:
         share = judge.words(lambda samples: word_network.scores(network, samples), seed)
         print(f"words on fresh track {seed}: {share:.2%} of the words", flush=True)
+
+
+def _train_phones(options: argparse.Namespace) -> None:
+    count = int(6000 * options.effort)
+    print(f"speaking {count} sentences ...", flush=True)
+    sentences = phone_network.make_sentences(options.seed, count, workers=options.workers)
+    network = phone_network.train(sentences, seed=options.seed, epochs=30)
+    _save(options.work, "phones", phone_network.weights(network))
+
+
+def _export_phones(options: argparse.Namespace) -> None:
+    source = options.work / "phones.npz"
+    if not source.is_file():
+        print(f"phones: no weights in {options.work}; left as it is")
+        return
+    with np.load(source) as arrays:
+        model = export.phones("phones", arrays)
+    save(model, data.NETWORK)
+    with data.SEQUENCES.open("wb") as file:
+        np.savez_compressed(file, **phone_network.sequences(model, options.seed, SENTENCES))
+    for path in (data.NETWORK, data.SEQUENCES):
+        print(f"{path.name:17} {path.stat().st_size / 1000:6.0f} kB")
+    right = [np.mean(each.golden == each.spoken) for each in data.read_phones()]
+    print(f"phones of {SENTENCES} sentences: {np.mean(right):.2%} of the steps")
 
 
 def _export(options: argparse.Namespace) -> None:
@@ -155,8 +182,11 @@ def main() -> None:
         _train_detector(options)
     if "words" in options.only:
         _train_words(options)
+    if "phones" in options.only:
+        _train_phones(options)
     if "export" in options.only:
         _export(options)
+        _export_phones(options)
     print(f"done after {time.monotonic() - begun:.0f} s")
 
 

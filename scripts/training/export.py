@@ -13,7 +13,7 @@ from nnasync.hal import Model, OperationType
 from training.features import HOP, WINDOW
 from training.scenes import SIDE
 
-__all__ = ["digits", "words"]
+__all__ = ["digits", "phones", "words"]
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -59,6 +59,19 @@ def words(name: str, arrays: Arrays) -> Model:
     x = model.operation(OperationType.LOG, bands, name="log_mel")
     for layer in range(2):
         x = _lstm(model, x, f"lstm{layer}", arrays)
+    logits = model.fully_connected(x, arrays["scores_weights"], arrays["scores_bias"])
+    model.output("scores", model.softmax(logits))
+    return model.build()
+
+
+def phones(name: str, arrays: Arrays) -> Model:
+    """The network that phone_network trained: "frames" [1, 320] to "scores" [1, 42]."""
+    model = ModelBuilder(name)
+    frames = model.input("frames", (1, arrays["ear_weights"].shape[1]))
+    x = model.fully_connected(
+        frames, arrays["ear_weights"], arrays["ear_bias"], activation="relu", name="ear"
+    )
+    x = _lstm(model, x, "lstm", arrays)
     logits = model.fully_connected(x, arrays["scores_weights"], arrays["scores_bias"])
     model.output("scores", model.softmax(logits))
     return model.build()

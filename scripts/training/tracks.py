@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from training.speech import RATE, Utterance
 
-__all__ = ["HOP", "IGNORED", "NONE", "Spoken", "Track", "compose", "targets"]
+__all__ = ["HOP", "IGNORED", "NONE", "Spoken", "Track", "compose", "noise", "targets"]
 
 HOP = 160
 NONE = 10
@@ -42,7 +42,7 @@ def _shaped_noise(length: int, gains: Wave, rng: np.random.Generator) -> Wave:
     return np.fft.irfft(spectrum, length)
 
 
-def _noise(length: int, rng: np.random.Generator) -> Wave:
+def noise(length: int, rng: np.random.Generator) -> Wave:
     """White, pink, hum or colored noise of unit power, with a slow swell."""
     kind = int(rng.integers(4))
     time = np.arange(length) / RATE
@@ -69,7 +69,7 @@ def _noise_track(length: int, rng: np.random.Generator) -> Wave:
     while start < length:
         part = min(int(rng.uniform(3, 10) * RATE), length - start + fade)
         level = SPEECH_LEVEL * 10 ** (-rng.uniform(10, 25) / 20)
-        wave = _noise(max(part, 2 * fade + 2), rng) * level
+        wave = noise(max(part, 2 * fade + 2), rng) * level
         wave[:fade] *= np.linspace(0, 1, fade)
         wave[-fade:] *= np.linspace(1, 0, fade)
         room = min(len(wave), length - start)
