@@ -60,7 +60,8 @@ _INTERRUPTED = 130
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    arguments = _parser().parse_args(argv)
+    words = list(sys.argv[1:] if argv is None else argv)
+    arguments = _parser().parse_args(words, argparse.Namespace(words=words))
     try:
         code: int = arguments.command(arguments)
         sys.stdout.flush()

@@ -1,9 +1,13 @@
 """Suites that find out whether a device is right, how fast it is, and what it survives.
 
 Each suite gives a `SuiteResult`: rows of subjects on devices with their standing, figures and
-findings. `write_suite` and `read_suite` keep it as JSON.
+findings. `write_suite` and `read_suite` keep it as JSON, `write_page` shows it as a page and
+`write_junit` as what CI systems read. A `Gathering` is the result of a suite that still runs.
 """
 
+from nnasync.suites.gathering import Gathering
+from nnasync.suites.junit import write_junit
+from nnasync.suites.page import write_page
 from nnasync.suites.results import (
     Bars,
     Better,
@@ -20,10 +24,13 @@ __all__ = [
     "Bars",
     "Better",
     "Finding",
+    "Gathering",
     "Standing",
     "SuiteFigure",
     "SuiteResult",
     "SuiteRow",
     "read_suite",
+    "write_junit",
+    "write_page",
     "write_suite",
 ]

@@ -7,13 +7,14 @@ row is what one subject (a network, a mode of the crash suite, a way of fuzzing)
 from __future__ import annotations
 
 import enum
-import os
-import secrets
+import math
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from nnasync.errors import InvalidArgument
+from nnasync.suites.files import replace_file
 
 FORMAT = 1
 
@@ -113,13 +114,8 @@ _SEVERITY = {standing: place for place, standing in enumerate(Standing)}
 
 def write_suite(path: Path, result: SuiteResult) -> None:
     """Write a result as JSON; the file is whole or not there. Raises OSError."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    try:
-        temporary.write_bytes(msgspec.json.format(msgspec.json.encode(result)) + b"\n")
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    data = _writable(msgspec.to_builtins(result))
+    replace_file(path, msgspec.json.format(msgspec.json.encode(data)) + b"\n")
 
 
 def read_suite(path: Path) -> SuiteResult:
@@ -129,7 +125,7 @@ def read_suite(path: Path) -> SuiteResult:
     read.
     """
     try:
-        result = msgspec.json.decode(path.read_bytes(), type=SuiteResult)
+        result = msgspec.json.decode(path.read_bytes(), type=SuiteResult, strict=False)
     except msgspec.DecodeError as error:
         raise InvalidArgument(f"{path} is no result of a suite: {error}") from error
     if result.format != FORMAT:
@@ -137,3 +133,16 @@ def read_suite(path: Path) -> SuiteResult:
             f"{path} has format {result.format} of a suite's result; this version reads {FORMAT}"
         )
     return result
+
+
+def _writable(data: Any) -> Any:
+    """What JSON has no form for: numbers that are not finite as words, names of files escaped."""
+    if isinstance(data, dict):
+        return {_writable(key): _writable(value) for key, value in data.items()}
+    if isinstance(data, (list, tuple)):
+        return [_writable(each) for each in data]
+    if isinstance(data, float) and not math.isfinite(data):
+        return str(data)
+    if isinstance(data, str):
+        return data.encode(errors="backslashreplace").decode()
+    return data

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import msgspec
@@ -9,43 +10,8 @@ import pytest
 
 from nnasync.cli import main
 from nnasync.errors import InvalidArgument
-from nnasync.suites import (
-    Bars,
-    Better,
-    Finding,
-    Standing,
-    SuiteFigure,
-    SuiteResult,
-    SuiteRow,
-    read_suite,
-    write_suite,
-)
-
-
-def row(standing: Standing = Standing.SUCCESS, subject: str = "digits") -> SuiteRow:
-    return SuiteRow(
-        subject,
-        "null",
-        standing,
-        1.5,
-        "off by 3 %",
-        (SuiteFigure("top_1", 0.9, low=0.8, high=0.95, better=Better.MORE, is_worse=False),),
-        (Bars("latency", "ms", 0.5, 0.1, (1, 0, 3)),),
-        (Finding("an output is wrong", "nnasync run digits.nnm", "digits.nnm"),),
-    )
-
-
-def result(*rows: SuiteRow, is_partial: bool = False) -> SuiteResult:
-    return SuiteResult(
-        "benchmark",
-        "nnasync suite benchmark",
-        "2026-01-01T00:00:00+00:00",
-        2.0,
-        rows,
-        {"processor": "x"},
-        {"nnasync": "1"},
-        is_partial,
-    )
+from nnasync.suites import Standing, SuiteFigure, SuiteRow, read_suite, write_suite
+from tests.suites.samples import result, row
 
 
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:
@@ -53,6 +19,17 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     write_suite(path, result(row(), row(Standing.HANG)))
     assert read_suite(path) == result(row(), row(Standing.HANG))
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_json_has_no_form_for(tmp_path: Path) -> None:
+    """Devices give figures that are no numbers, and files may have any name."""
+    figures = tuple(SuiteFigure(str(value), value) for value in (math.nan, math.inf, -math.inf))
+    path = tmp_path / "result.json"
+    write_suite(path, result(SuiteRow("a\udcff.nnm", "null", Standing.FAILURE, 0.0, "", figures)))
+    (read,) = read_suite(path).rows
+    assert read.subject == r"a\udcff.nnm"
+    assert math.isnan(read.figures[0].value)
+    assert [figure.value for figure in read.figures[1:]] == [math.inf, -math.inf]
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b'{"suite": 1}', b"\xff"])

@@ -15,6 +15,7 @@ __all__ = ["add_parser"]
 _PARTS = (report,)
 _EXAMPLES = """examples:
   nnasync suite report benchmark.json
+  nnasync suite report benchmark.json --html benchmark.html --compare last-week.json
 """
 
 
