@@ -39,7 +39,7 @@ The layers, top to bottom; a module imports only from rows below its own:
     tracing, clock, lag, timeslice, os_threads, packages    hooks; time; the system
     errors, callbacks                          the exception tree; callbacks that raise
     hal                                        the words of HAL 1.3
-    collecting, deferred, endings, notebook, state_files    garbage; late imports; ends; HTML; files
+    collecting, deferred, endings, notebook, pages, state_files   garbage; imports; HTML; files
 
 The names of this module are loaded when they are first used, so importing it costs next to nothing.
 """

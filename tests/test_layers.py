@@ -49,7 +49,7 @@ LAYERS = [  # from the top; a module may import modules of the rows below its ow
     {"tracing", "clock", "lag", "timeslice", "os_threads", "packages"},
     {"errors", "callbacks"},
     {"hal"},
-    {"collecting", "deferred", "endings", "notebook", "state_files"},
+    {"collecting", "deferred", "endings", "notebook", "pages", "state_files"},
 ]
 HEIGHT = {name: -row for row, names in enumerate(LAYERS) for name in names}
 FACADE = {"__init__", "__main__"}

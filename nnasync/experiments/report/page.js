@@ -1,5 +1,3 @@
-"use strict";
-document.body.classList.add("js");
 const DATA = JSON.parse(document.getElementById("data").textContent);
 
 // -- which value of the sweep is shown
@@ -14,19 +12,6 @@ for (const button of document.querySelectorAll("button[data-x]"))
 const shown = document.querySelectorAll("button[data-x]");
 if (shown.length) select(shown[shown.length - 1].dataset.x);
 else for (const each of document.querySelectorAll(".at")) each.classList.add("now");
-
-for (const button of document.querySelectorAll("button[data-copy]"))
-  button.onclick = async () => {
-    const rows = [...document.getElementById(button.dataset.copy).rows];
-    const text = rows.map(row => [...row.cells].map(cell => cell.textContent.trim()).join("\t")).join("\n");
-    try { await navigator.clipboard.writeText(text); }
-    catch {  // a page from a file may have no clipboard of that kind
-      const area = document.body.appendChild(document.createElement("textarea"));
-      area.value = text; area.select(); document.execCommand("copy"); area.remove();
-    }
-    button.textContent = "copied";
-    setTimeout(() => { button.textContent = "copy"; }, 1500);
-  };
 
 // -- who had which core
 
@@ -236,10 +221,4 @@ if (canvas && run) {
     matchMedia(query).addEventListener("change", draw);
   choose(Number(picker.value));
 }
-
-// -- one section alone, for pictures of it; how high each is, for whoever takes them
-
-const only = location.hash.startsWith("#only=") && document.getElementById(location.hash.slice(6));
-if (only) { document.body.classList.add("only"); only.classList.add("only"); draw(); }
-for (const each of document.querySelectorAll("section"))
-  each.dataset.height = String(Math.ceil(each.getBoundingClientRect().height));
+whenAlone(draw);

@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from nnasync._core.pages.assets import asset
+from nnasync._core.pages.document import chips, copy_button, document, section, warning
+from nnasync._core.pages.escaping import text
 from nnasync.experiments.fidelity import Fidelity
-from nnasync.experiments.report.assets import asset
 from nnasync.experiments.report.axes import Value, shown
-from nnasync.experiments.report.charts import text
 from nnasync.experiments.report.sections import (
     View,
     along_sweep,
@@ -24,6 +25,7 @@ from nnasync.experiments.report.tables import fidelity_table, figures_table
 from nnasync.experiments.report.timelines import Timeline, timelines_of
 from nnasync.experiments.results import Results
 
+_HERE = "nnasync.experiments.report"
 Drawer = Callable[[View, Value], list[str]]
 
 SECTIONS = ("sweep", "latency", "cores", "queue", "truth")
@@ -53,7 +55,7 @@ def page(results: Results) -> str:
             queues,
         ),
         _truth(view, results.fidelity()),
-        _section(
+        section(
             "figures",
             "Figures",
             "<p>Means over the repeats, ± half of the 95 % confidence interval.</p>"
@@ -61,17 +63,12 @@ def page(results: Results) -> str:
             + figures_table(view.figures, "all-figures"),
         ),
     ]
-    data = msgspec.json.encode({"runs": timelines}).decode().replace("</", "<\\/")
-    title = text(results.experiment.title or results.experiment.name)
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta name="color-scheme" content="light dark">\n'
-        f"<title>{title}</title>\n<style>\n{asset('style.css')}{asset('page.css')}</style>\n"
-        f'</head>\n<body class="nnx">\n<main>\n{_header(results)}\n{"".join(sections)}\n'
-        f"{_settings(results)}\n</main>\n"
-        f'<div id="tip"></div>\n<script type="application/json" id="data">{data}</script>\n'
-        f"<script>\n{asset('page.js')}</script>\n</body>\n</html>\n"
+    return document(
+        results.experiment.title or results.experiment.name,
+        f'{_header(results)}\n{"".join(sections)}\n{_settings(results)}\n<div id="tip"></div>',
+        style=asset("report.css", _HERE),
+        script=asset("page.js", _HERE),
+        data={"runs": timelines},
     )
 
 
@@ -82,21 +79,22 @@ def _header(results: Results) -> str:
     experiment = results.experiment
     kinds = {run.result.kind for run in results.runs}
     requests = sum(stream.submitted for run in results.runs for stream in run.result.streams)
-    chips = [
-        ("run", " and ".join(kind for kind in ("simulated", "real") if kind in kinds)),
-        ("points", len({run.point for run in results.runs})),
-        ("repeats", experiment.repeats),
-        ("each for", f"{experiment.duration_s:g} s"),
-        ("requests", f"{requests:,}"),
-        ("seed", experiment.seed),
-        ("machine", f"{results.machine.processor}, {results.machine.cores} cores"),
-    ]
-    told = "".join(f'<span class="chip">{k} <b>{text(v)}</b></span>' for k, v in chips)
+    told = chips(
+        {
+            "run": " and ".join(kind for kind in ("simulated", "real") if kind in kinds),
+            "points": len({run.point for run in results.runs}),
+            "repeats": experiment.repeats,
+            "each for": f"{experiment.duration_s:g} s",
+            "requests": f"{requests:,}",
+            "seed": experiment.seed,
+            "machine": f"{results.machine.processor}, {results.machine.cores} cores",
+        }
+    )
     parts = filter(None, experiment.about.strip().split("\n\n"))
     about = "".join(f'<p class="about">{text(each)}</p>' for each in parts)
     return (
         f"<header><h1>{text(experiment.title or experiment.name)}</h1>{about}"
-        f'<div class="chips">{told}</div>{_remarks(results)}</header>'
+        f"{told}{_remarks(results)}</header>"
     )
 
 
@@ -104,19 +102,15 @@ def _remarks(results: Results) -> str:
     """What runs have to say, such as that a policy failed: once each."""
     notes = dict.fromkeys(note for run in results.runs for note in run.result.notes)
     told = filter(None, [results.disturbance(), *notes])
-    return "".join(f'<p class="warning">{text(note)}</p>' for note in told)
+    return "".join(map(warning, told))
 
 
 # -- sections
 
 
-def _section(name: str, title: str, inner: str) -> str:
-    return f'<section id="{name}"><h2>{title}</h2>{inner}</section>\n'
-
-
 def _over(view: View) -> str:
     """Deadlines, goodput and tails along the sweep; nothing where nothing is swept."""
-    return _section("sweep", "Over the sweep", along_sweep(view)) if view.axes.x else ""
+    return section("sweep", "Over the sweep", along_sweep(view)) if view.axes.x else ""
 
 
 def _at_one_value(view: View, name: str, title: str, intro: str, draw: Drawer) -> str:
@@ -130,7 +124,7 @@ def _at_one_value(view: View, name: str, title: str, intro: str, draw: Drawer) -
     if not parts:
         return ""
     tabs = _tabs(view.axes.x_label, values) if len(values) > 1 else ""
-    return _section(name, title, f"<p>{intro}</p>{tabs}{series_legend(view)}{''.join(parts)}")
+    return section(name, title, f"<p>{intro}</p>{tabs}{series_legend(view)}{''.join(parts)}")
 
 
 def _tabs(label: str, values: Sequence[Value]) -> str:
@@ -149,7 +143,7 @@ def _cores(timelines: Sequence[Timeline]) -> str:
         f"{text(each.label)}</option>"
         for index, each in enumerate(timelines)
     )
-    return _section(
+    return section(
         "cores",
         "Who had which core",
         "<p>Above, what each core worked for; below, each request: full while it has a core, pale "
@@ -173,7 +167,7 @@ def _truth(view: View, errors: Sequence[Fidelity]) -> str:
         beside(view, "mean_ms", "mean latency: simulated over real, ms"),
         beside(view, "p99_ms", "p99 latency: simulated over real, ms"),
     ]
-    return _section(
+    return section(
         "truth",
         "Simulated beside real",
         _verdict(errors)
@@ -204,7 +198,7 @@ def _verdict(errors: Sequence[Fidelity]) -> str:
 
 
 def _copyable(table: str) -> str:
-    return f'<div class="bar tools"><button data-copy="{table}">copy</button></div>'
+    return f'<div class="bar tools">{copy_button(table)}</div>'
 
 
 def _settings(results: Results) -> str:

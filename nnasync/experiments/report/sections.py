@@ -7,12 +7,13 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from nnasync._core.pages.charts import Form, Mark, Rule, Series, chart, legend
+from nnasync._core.pages.escaping import text
+from nnasync._core.pages.scales import Linear, Logarithmic, Nines, Scale, scale_of
 from nnasync.experiments.fidelity import LATENCY_LIMIT
 from nnasync.experiments.figures import Figures, Kind, figures_of
 from nnasync.experiments.record import StreamResult
 from nnasync.experiments.report.axes import Axes, Value, axes_of, shown
-from nnasync.experiments.report.charts import Form, Mark, Rule, Series, chart, legend, text
-from nnasync.experiments.report.scales import Linear, Logarithmic, Nines, Scale, scale_of
 from nnasync.experiments.run_of_point import Run
 
 _MOST_NINES = 4.0

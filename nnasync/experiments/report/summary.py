@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nnasync.experiments.report.assets import asset
-from nnasync.experiments.report.charts import text
+from nnasync._core.pages.assets import asset
+from nnasync._core.pages.escaping import text
 from nnasync.experiments.report.sections import along_sweep, view_of
 from nnasync.experiments.report.tables import figures_table
 from nnasync.experiments.run_of_point import Run

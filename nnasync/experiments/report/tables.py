@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from nnasync._core.pages.escaping import text
+from nnasync._core.pages.tables import number, row, table, word
 from nnasync.experiments.fidelity import Fidelity
 from nnasync.experiments.figures import Figures
 from nnasync.experiments.intervals import Interval
 from nnasync.experiments.report.axes import shown
-from nnasync.experiments.report.charts import text
 
 _COLUMNS = (
     ("attainment", "deadlines met, %", 100.0, 2),
@@ -31,14 +32,14 @@ def figures_table(figures: Sequence[Figures], name: str = "") -> str:
     for each in figures:
         cells = [(shown(each.values.get(key, "")), key in words) for key in keys]
         cells += [(each.stream, True), (each.kind, True)]
-        row = "".join(f"<td{_word(is_word)}>{text(value)}</td>" for value, is_word in cells)
-        row += "".join(
-            f"<td>{_told(each.measures.get(measure), factor, digits)}</td>"
+        shown_cells = [word(value) if is_word else number(text(value)) for value, is_word in cells]
+        shown_cells += [
+            number(_told(each.measures.get(measure), factor, digits))
             for measure, _, factor, digits in _COLUMNS
-        )
-        row += "".join(f"<td>{each.counts[count]}</td>" for count in _COUNTS)
-        rows.append(f"<tr>{row}</tr>")
-    return _table(name, [(head, head in texts) for head in heads], rows)
+        ]
+        shown_cells += [number(str(each.counts[count])) for count in _COUNTS]
+        rows.append(row(shown_cells))
+    return table([(head, head in texts) for head in heads], rows, name=name)
 
 
 def fidelity_table(errors: Sequence[Fidelity], name: str) -> str:
@@ -47,34 +48,16 @@ def fidelity_table(errors: Sequence[Fidelity], name: str) -> str:
     heads = [*keys, "stream", "mean", "p99", "deadlines met, points"]
     rows = []
     for each in errors:
-        row = "".join(f"<td>{text(shown(each.values.get(key, '')))}</td>" for key in keys)
-        row += f'<td class="word">{text(each.stream)}</td>'
+        cells = [number(text(shown(each.values.get(key, "")))) for key in keys]
+        cells.append(word(each.stream))
         told = (
             ("mean", None if each.mean is None else f"{each.mean:+.1%}"),
             ("p99", None if each.p99 is None else f"{each.p99:+.1%}"),
             ("attainment", None if each.attainment is None else f"{100 * each.attainment:+.2f}"),
         )
-        row += "".join(_error(value, is_far=what in each.far()) for what, value in told)
-        rows.append(f"<tr>{row}</tr>")
-    return _table(name, [(head, head == "stream") for head in heads], rows)
-
-
-def _table(name: str, heads: Sequence[tuple[str, bool]], rows: Sequence[str]) -> str:
-    head = "".join(f"<th{_word(is_word)}>{text(title)}</th>" for title, is_word in heads)
-    body = "".join(rows)
-    named = f' id="{name}"' if name else ""
-    return (
-        f'<div class="scroll"><table{named}><thead><tr>{head}</tr></thead>'
-        f"<tbody>{body}</tbody></table></div>"
-    )
-
-
-def _error(told: str | None, *, is_far: bool) -> str:
-    return f'<td class="far">{told}</td>' if is_far else f"<td>{told or ''}</td>"
-
-
-def _word(is_word: bool) -> str:
-    return ' class="word"' if is_word else ""
+        cells += [number(value or "", kind="far" * (what in each.far())) for what, value in told]
+        rows.append(row(cells))
+    return table([(head, head == "stream") for head in heads], rows, name=name)
 
 
 def _told(found: Interval | None, factor: float, digits: int) -> str:

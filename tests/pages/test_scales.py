@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nnasync.experiments.report.scales import (
+from nnasync._core.pages.scales import (
     Linear,
     Logarithmic,
     Nines,

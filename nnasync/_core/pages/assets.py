@@ -1,4 +1,4 @@
-"""Style sheets and scripts that lie beside these modules."""
+"""Style sheets and scripts that lie beside modules."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import importlib.resources
 
 
 @functools.cache
-def asset(name: str) -> str:
+def asset(name: str, package: str = "nnasync._core.pages") -> str:
     """The text of one of them."""
-    folder = importlib.resources.files("nnasync.experiments.report")
+    folder = importlib.resources.files(package)
     return folder.joinpath(name).read_text(encoding="utf-8")

@@ -6,14 +6,14 @@ shape has a `<title>`, which browsers show when they are pointed at.
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import msgspec
 
-from nnasync.experiments.report.scales import Scale, Words
+from nnasync._core.pages.escaping import text
+from nnasync._core.pages.scales import Scale, Words
 
 WIDTH, HEIGHT = 460.0, 270.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58.0, 14.0, 12.0, 40.0
@@ -75,11 +75,6 @@ def chart(
         f'<figure class="chart">{caption}'
         f'<svg {size} role="img" aria-label="{text(title)}">{"".join(parts)}</svg></figure>'
     )
-
-
-def text(value: object) -> str:
-    """What somebody wrote, safe within HTML."""
-    return html.escape(str(value), quote=True)
 
 
 def legend(entries: Iterable[tuple[str, int, str]]) -> str:
