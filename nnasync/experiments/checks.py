@@ -28,7 +28,7 @@ class Kind(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="k
 
 def at_least(what: str, value: float, least: float, most: float = MOST) -> None:
     """Raise ExperimentError unless a value is a number from `least` to `most`."""
-    if not (math.isfinite(value) and value >= least):
+    if not value >= least:
         raise ExperimentError(f"{what} is {value:g}, and must be {least:g} or more")
     _at_most(what, value, most)
 
@@ -67,6 +67,8 @@ def whole_ns(values_ns: NDArray[np.float64], least_ns: int = 0) -> NDArray[np.in
 
 
 def _at_most(what: str, value: float, most: float) -> None:
+    if math.isinf(value):
+        raise ExperimentError(f"{what} is {value:g}, and must be a finite number")
     if value > most:
         raise ExperimentError(f"{what} is {value:g}, and must be {most:g} or less")
 

@@ -71,11 +71,28 @@ class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
                 has the key and the point.
         """
         document = msgspec.to_builtins(self)
-        axes = document.pop("sweep")
+        axes, x = document.pop("sweep"), document.pop("x")
+        if x and x not in axes:
+            there = ", ".join(axes) or "nothing"
+            raise ExperimentError(f"x: {x!r} is no key of the sweep; there is {there}")
+        for key in ("sweep", "x"):
+            if key in axes:
+                raise ExperimentError(
+                    f"sweep: {key!r} is what is swept, and takes no values itself"
+                )
         return tuple(
             Point(index, each.values, _checked(each.values, each.document))
             for index, each in enumerate(points(document, axes))
         )
+
+    def check_scaled(self) -> None:
+        """Raise ExperimentError where `scaled` names no stream."""
+        names = [stream.name for stream in self.streams]
+        if unknown := set(self.scaled) - set(names):
+            raise ExperimentError(
+                f"scaled: there is no stream {', '.join(sorted(unknown))}; there is "
+                f"{', '.join(names)}"
+            )
 
     @property
     def has_unmeasured(self) -> bool:
@@ -87,13 +104,12 @@ class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         """The streams, scaled to the load.
 
         Raises:
-            ExperimentError: There is a load, and nothing that it could scale.
+            ExperimentError: There is a load, and nothing that it could scale; or what `scaled`
+                names is not there.
         """
+        self.check_scaled()
         if self.load is None:
             return Workload(self.streams)
-        names = {stream.name for stream in self.streams}
-        if unknown := set(self.scaled) - names:
-            raise ExperimentError(f"scaled: there is no stream {', '.join(sorted(unknown))}")
         chosen = [s for s in self.streams if not self.scaled or s.name in self.scaled]
         others = [s for s in self.streams if s not in chosen]
         fixed = offered_load(Workload(tuple(others)), self.cores) if others else 0.0
@@ -171,6 +187,7 @@ def _checked(values: dict[str, float | str], document: dict[str, Any]) -> Experi
     """The experiment at one point, with streams and a policy that can be made."""
     try:
         experiment = experiment_of(document)
+        experiment.check_scaled()
         if not experiment.has_unmeasured:
             experiment.workload()
         experiment.make_policy()

@@ -154,6 +154,8 @@ class _RealRun:
     async def result(self, runtime: Runtime, end_ns: int, most: int | None) -> RunResult:
         """Run to the end, and tell what became of everything."""
         before = runtime.statistics().workers.preemptions
+        if end_ns < NEVER_NS:
+            self.recorder.until(end_ns)
         await self._answer_all(runtime._workers._scheduler.totals, end_ns, most)
         statistics = runtime.statistics().workers
         failure = statistics.scheduler.policy_failure

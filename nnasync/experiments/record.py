@@ -59,7 +59,7 @@ class StreamResult(msgspec.Struct, frozen=True):
     `deadline_ns` counts from the planned arrival; None if there is none, and every request that
     completes has met it. `expired` were given up when their deadline passed, `refused` were not
     taken at all, `displaced` lost their place to others, and `pending` had no answer when the run
-    ended.
+    ended; the deadlines of `overdue` ones among those had passed by then.
     """
 
     name: str
@@ -74,6 +74,7 @@ class StreamResult(msgspec.Struct, frozen=True):
     cancelled: int
     pending: int
     latency: Latencies
+    overdue: int = 0
 
     @property
     def completed(self) -> int:
@@ -82,16 +83,17 @@ class StreamResult(msgspec.Struct, frozen=True):
 
     @property
     def missed(self) -> int:
-        """How many had their deadline pass: too late, or given up for that."""
-        return self.late + self.expired
+        """How many had their deadline pass: too late, given up for that, or without an answer."""
+        return self.late + self.expired + self.overdue
 
     @property
     def attainment(self) -> float:
         """The share of requests that were answered in time.
 
-        What its caller cancelled does not count, nor what was pending. NaN where nothing is left.
+        What its caller cancelled does not count, nor what was pending and could still have met its
+        deadline. NaN where nothing is left.
         """
-        asked = self.submitted - self.cancelled - self.pending
+        asked = self.submitted - self.cancelled - self.pending + self.overdue
         return self.met / asked if asked else math.nan
 
 
@@ -143,12 +145,26 @@ class RunResult(msgspec.Struct, frozen=True):
 
 
 class StreamAccount:
-    """Counts the outcomes of one stream's requests; `latencies_ns` are put away now and then."""
+    """Counts the outcomes of one stream's requests; `latencies_ns` are put away now and then.
 
-    __slots__ = ("_counts", "_histogram", "_stream", "latencies_ns", "met", "submitted")
+    What was planned before `due_before_ns` is due by the end of the run, as far as that is known;
+    `due` counts those that have no outcome yet.
+    """
+
+    __slots__ = (
+        "_counts",
+        "_histogram",
+        "_stream",
+        "due",
+        "due_before_ns",
+        "latencies_ns",
+        "met",
+        "submitted",
+    )
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
+        self.due, self.due_before_ns = 0, -1
         self.submitted = self.met = 0
         self.latencies_ns: list[int] = []
         self._histogram = LatencyHistogram()
@@ -187,7 +203,13 @@ class StreamAccount:
             cancelled=counts[Outcome.CANCELLED],
             pending=self.submitted - known,
             latency=self._histogram.latencies(),
+            overdue=self.due,
         )
+
+    def until(self, ends_ns: int) -> None:
+        """Note when the run ends: what had its deadline before that and no outcome is overdue."""
+        if self._stream.deadline_ns < NEVER_NS:
+            self.due_before_ns = ends_ns - self._stream.deadline_ns
 
 
 class QueueLengths:
@@ -226,11 +248,19 @@ class Recorder:
         self._spans: list[Span] = []
         self._rows: list[RequestRow] = []
 
+    def until(self, ends_ns: int) -> None:
+        """Note when the run ends, before its first request, where that is known."""
+        for account in self.accounts:
+            account.until(ends_ns)
+
     def submitted(self, stream: int, planned_ns: int) -> int:
         """Note a request; its number, or -1."""
         if planned_ns < self.from_ns:
             return -1
-        self.accounts[stream].submitted += 1
+        account = self.accounts[stream]
+        account.submitted += 1
+        if planned_ns < account.due_before_ns:
+            account.due += 1
         if len(self._rows) >= self._window:
             return -1
         number = len(self._rows)
@@ -243,7 +273,10 @@ class Recorder:
         """Note what became of a request."""
         if planned_ns < self.from_ns:
             return
-        self.accounts[stream].ended(ended_ns - planned_ns, outcome)
+        account = self.accounts[stream]
+        if planned_ns < account.due_before_ns:
+            account.due -= 1
+        account.ended(ended_ns - planned_ns, outcome)
         if number >= 0:
             self._rows[number] = RequestRow(stream, number, planned_ns, ended_ns, outcome)
 

@@ -99,6 +99,12 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
         return summary(title, self.runs, self.experiment.x)
 
 
+class _Written(msgspec.Struct):
+    """The part of a file of results that tells how to read the rest."""
+
+    format: int = FORMAT
+
+
 def read_results(folder: str | Path) -> Results:
     """The results that a folder has.
 
@@ -108,8 +114,14 @@ def read_results(folder: str | Path) -> Results:
     """
     path = Path(folder)
     path = path / JSON if path.is_dir() else path
+    content = path.read_bytes()
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Results)
+        written = msgspec.json.decode(content, type=_Written).format
+        if written != FORMAT:
+            raise InvalidArgument(
+                f"{path}: results of format {written}, and this version reads format {FORMAT}"
+            )
+        return msgspec.json.decode(content, type=Results)
     except msgspec.DecodeError as error:
         raise InvalidArgument(f"{path}: no results of an experiment: {error}") from None
 

@@ -87,6 +87,8 @@ class Simulation:
         if self._scheduler.failure is not None:
             raise self._scheduler.failure
         self._scheduler.on_failure = _raise
+        if duration_ns is not None:
+            self._recorder.until(duration_ns)
         self._to_come = NEVER_NS if requests is None else requests
         for source in self._sources:
             for _ in range(source.callers):

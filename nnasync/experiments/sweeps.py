@@ -61,8 +61,14 @@ def _places(document: dict[str, Any], way: Sequence[str], key: str) -> list[dict
     places: list[Any] = [document]
     for step in way:
         places = [inner for place in places for inner in _step(place, step, key)]
-    if any(not isinstance(place, dict) for place in places):
-        raise InvalidArgument(f"sweep: {key!r}: {way[-1]!r} is a single value and has no keys")
+    for place in places:
+        if isinstance(place, list | tuple):
+            raise InvalidArgument(
+                f"sweep: {key!r}: {way[-1]!r} is a list; name a part of it, or {ALL!r}, and then a "
+                f"key of that: there is {_known(place)}"
+            )
+        if not isinstance(place, dict):
+            raise InvalidArgument(f"sweep: {key!r}: {way[-1]!r} is a single value and has no keys")
     return places
 
 
@@ -73,11 +79,15 @@ def _step(place: Any, step: str, key: str) -> list[Any]:
         found = [each for each in place if step in (ALL, _name(each))]
         if found:
             return found
+    raise InvalidArgument(f"sweep: {key!r}: there is no {step!r}; there is {_known(place)}")
+
+
+def _known(place: Any) -> str:
+    """The keys of a table, or the names of the parts of a list, for messages."""
     known: list[str] = []
     if isinstance(place, dict | list | tuple):
         known = list(place) if isinstance(place, dict) else [_name(each) for each in place]
-    there = ", ".join(known) or "nothing"
-    raise InvalidArgument(f"sweep: {key!r}: there is no {step!r}; there is {there}")
+    return ", ".join(filter(None, known)) or "nothing"
 
 
 def _name(part: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -42,6 +43,20 @@ STREAM = {
 )
 def test_what_is_beyond_measure_is_refused(make: Callable[[], object]) -> None:
     with pytest.raises(ExperimentError, match="must be"):
+        make()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: costs.Recorded(math.inf),
+        lambda: costs.Constant(math.inf),
+        lambda: arrivals.Poisson(math.inf),
+        lambda: arrivals.Periodic(10, phase_ms=math.inf),
+    ],
+)
+def test_what_is_infinite_is_told_as_that(make: Callable[[], object]) -> None:
+    with pytest.raises(ExperimentError, match="is inf, and must be a finite number"):
         make()
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from nnasync.errors import ExperimentError
 from nnasync.experiments import ClosedLoop, Constant, Poisson, Stream, Workload, offered_load
 from nnasync.experiments.clients import client_numbers
-from nnasync.experiments.experiment import Experiment
+from nnasync.experiments.experiment import Experiment, experiment_of
 
 WORD = Stream(name="word", arrivals=Poisson(100), cost=Constant(2.0), client="phone")
 PHOTOS = Stream(name="photos", arrivals=Poisson(10), cost=Constant(30.0))
@@ -38,7 +39,9 @@ def test_a_load_scales_the_streams_that_are_named() -> None:
     ("changes", "told"),
     [
         ({"load": 0.1, "scaled": ("photos",)}, "not scaled ask for 0.2"),
-        ({"load": 0.5, "scaled": ("pictures",)}, "no stream pictures"),
+        ({"sweep": {"scaled": [["pictures"]]}}, "no stream pictures; there is word, photos"),
+        ({"sweep": {"x": ["load"]}}, "'x' is what is swept"),
+        ({"sweep": {"sweep": [1]}}, "'sweep' is what is swept"),
         ({"cores": 0}, "cores: Expected"),
         ({"policy": "nothing"}, "no policy 'nothing'"),
         ({"policy": {"name": "edf", "speed": 1}}, "'edf' cannot be made"),
@@ -80,3 +83,26 @@ def test_each_run_has_a_policy_of_its_own() -> None:
 def test_an_experiment_without_a_sweep_is_one_point() -> None:
     (point,) = EXPERIMENT.points()
     assert (point.index, point.values, point.experiment) == (0, {}, EXPERIMENT)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"scaled": ["pictures"]}, "scaled: there is no stream pictures; there is word"),
+        ({"x": "nonsense", "sweep": {"load": [1.0]}}, "x: 'nonsense' is no key of the sweep"),
+        ({"x": "load"}, "x: 'load' is no key of the sweep; there is nothing"),
+    ],
+)
+def test_a_file_that_names_what_is_not_there_is_refused(
+    changes: dict[str, object], told: str
+) -> None:
+    document = {"streams": [msgspec.to_builtins(WORD)], **changes}
+    with pytest.raises(ExperimentError) as raised:
+        experiment_of(document).points()
+    assert told in str(raised.value)
+
+
+def test_points_of_a_sweep_have_none_of_their_own() -> None:
+    swept = replace(EXPERIMENT, sweep={"load": [0.5, 0.9]}, x="load")
+    for point in swept.points():
+        assert point.experiment.points()[0].experiment == point.experiment

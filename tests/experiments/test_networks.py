@@ -8,7 +8,15 @@ import pytest
 from msgspec.structs import replace
 
 from nnasync.errors import ExperimentError
-from nnasync.experiments import Experiment, Network, Poisson, Stream, read_experiment, run
+from nnasync.experiments import (
+    ClosedLoop,
+    Experiment,
+    Network,
+    Poisson,
+    Stream,
+    read_experiment,
+    run,
+)
 from nnasync.experiments import networks as module
 from nnasync.experiments.networks import measured, with_measured_networks
 
@@ -64,8 +72,9 @@ async def test_a_load_without_open_arrivals_is_told_after_measuring(
         return Network(model, (2.0,))
 
     monkeypatch.setattr(module, "measured", told)
-    broken = experiment(scaled=("pictures",), sweep={}, load=0.5)
-    with pytest.raises(ExperimentError, match="no stream pictures"):
+    closed = Stream(name="words", arrivals=ClosedLoop(1, 5.0), cost=Network(WORDS))
+    broken = experiment(streams=(closed,), sweep={}, load=0.5)
+    with pytest.raises(ExperimentError, match="no stream has open arrivals"):
         await with_measured_networks(broken.points())
 
 

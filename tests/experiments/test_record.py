@@ -12,6 +12,7 @@ from nnasync.errors import ExperimentError
 from nnasync.experiments import (
     Constant,
     Outcome,
+    Periodic,
     Poisson,
     Recorder,
     Recording,
@@ -20,6 +21,7 @@ from nnasync.experiments import (
     Span,
     Stream,
     Workload,
+    simulate,
 )
 
 WORK = Workload(
@@ -57,6 +59,31 @@ def test_outcomes_add_up() -> None:
     assert other.submitted == 0
     assert math.isnan(other.attainment)
     assert result(recorder).goodput_hz == 2.0
+
+
+def test_what_was_due_and_has_no_answer_has_missed_its_deadline() -> None:
+    recorder = Recorder(WORK, Recording())
+    recorder.until(20_000_000)
+    recorder.ended(0, recorder.submitted(0, 1), 1, 2_000_001, Outcome.MET)
+    for planned_ns in (2, 14_999_999, 15_000_000, 19_000_000):
+        recorder.submitted(0, planned_ns)
+    recorder.submitted(1, 2)
+    mine, other = result(recorder, 20_000_000).streams
+    assert (mine.submitted, mine.pending, mine.overdue, mine.missed) == (5, 4, 2, 2)
+    assert mine.attainment == pytest.approx(1 / 3)
+    assert (other.pending, other.overdue) == (1, 0)
+
+
+def test_a_run_that_is_cut_off_tells_what_was_overdue() -> None:
+    """One core, a request of 10 ms each 5 ms: ever more are late, and the last have no answer."""
+    stream = Stream(
+        name="a", arrivals=Periodic(5.0), cost=Constant(10.0), deadline_ms=20.0, late="finish"
+    )
+    (found,) = simulate(Workload((stream,)), duration_ns=200_000_000).streams
+    # Planned at 0, 5 ... 200; the k-th of them ends at 10 (k + 1), and is due at 5 k + 20.
+    assert (found.submitted, found.completed, found.met) == (41, 20, 3)
+    assert (found.pending, found.overdue) == (21, 16)
+    assert found.attainment == pytest.approx(3 / 36)
 
 
 def test_memory_does_not_grow_with_requests() -> None:

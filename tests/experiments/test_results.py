@@ -88,6 +88,14 @@ def test_other_files_are_told_from_results(tmp_path: Path, content: bytes) -> No
         read_results(tmp_path)
 
 
+def test_results_of_another_format_are_told(tmp_path: Path) -> None:
+    results().save(tmp_path)
+    path = tmp_path / "results.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 99}))
+    with pytest.raises(InvalidArgument, match="format 99, and this version reads format 1"):
+        read_results(tmp_path)
+
+
 def test_a_folder_without_results(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         read_results(tmp_path)

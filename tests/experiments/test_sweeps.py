@@ -102,6 +102,8 @@ def test_several_keys_are_set_together() -> None:
         ({"streams.photos.cost.ms": [1]}, "no 'cost'; there is name, arrivals"),
         ({"cores.many": [1]}, "'cores' is a single value"),
         ({"cores.many.more": [1]}, "no 'many'; there is nothing"),
+        ({"streams.photos": [1]}, "'streams' is a list; name a part of it"),
+        ({"streams.*": [1]}, "and then a key of that: there is words, photos"),
         ({"cores": []}, "'cores': a list of at least one value"),
         ({"cores": 3}, "'cores': a list of at least one value"),
         ({"cores": [1, 1]}, "'cores': a value is there twice"),
