@@ -86,6 +86,7 @@ def test_help_says_what_is_measured(
     assert "--json" in text
 
 
+@pytest.mark.slow
 def test_start_up(tmp_path: Path) -> None:
     text = run("start_up.py", "--rounds", "1", "--json", str(tmp_path / "figures"))
     assert "all names of nnasync" in text
@@ -124,6 +125,7 @@ def test_serving_over_grpc(tmp_path: Path) -> None:
     assert all(values[0] > 0 for values in figures(tmp_path / "figures")["cpu_us"].values())
 
 
+@pytest.mark.slow
 def test_live(tmp_path: Path) -> None:
     arguments = ("--rounds", "1", "--seconds", "1", "--json", str(tmp_path / "figures"))
     assert "2 clients of the LOW load" in run("live.py", *arguments)
@@ -136,6 +138,7 @@ def test_live(tmp_path: Path) -> None:
     assert len(found) == 3
 
 
+@pytest.mark.slow
 def test_loop_lag(tmp_path: Path) -> None:
     arguments = ("--rounds", "1", "--seconds", "0.02", "--json", str(tmp_path / "figures"))
     run("loop_lag.py", *arguments)
@@ -254,6 +257,7 @@ def test_state(shared: Path, tmp_path: Path) -> None:
     assert all(values[0] > 0 for ways in found.values() for values in ways.values())
 
 
+@pytest.mark.slow
 def test_graphs(tmp_path: Path) -> None:
     pytest.importorskip("av", reason="the extra media is not installed")
     small = ["--rounds", "1", "--items", "100", "--streams", "5", "--seconds", "0.1"]

@@ -77,7 +77,13 @@ def failures(results: Sequence[CheckResult]) -> dict[str, str]:
 # -- right devices
 
 
-@pytest.mark.parametrize("device", COMPUTING)
+@pytest.mark.parametrize(
+    "device",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if name == "openvino-cpu" else [])
+        for name in COMPUTING
+    ],
+)
 def test_devices_pass(device: str) -> None:
     if not is_installed(device):
         pytest.skip(f"{device} needs a package that is not installed")

@@ -28,7 +28,7 @@ COMPLETE = ("nnasync-reference",)
 """Devices to which no case may be unsupported."""
 SLOW = ("openvino-cpu",)
 """Engines that take 10 to 30 ms to compile a single operation."""
-SAMPLE = 24
+SAMPLE = 72
 """One in so many cases of each spec goes to an engine by default, and the first one always."""
 FORMS = ("_all_inputs_as_internal", "_all_tensors_as_inputs", "_relaxed")
 """What the name of a case says of the form of its example, in this order."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -40,10 +41,24 @@ from tests.rigs import LateStop
 
 SMALL, LARGE = 150, 75
 """Together the number of cases that the official suite has."""
-CASES = [
-    *(pytest.param(Size.SMALL, seed, id=f"small-{seed}") for seed in range(SMALL)),
-    *(pytest.param(Size.LARGE, seed, id=f"large-{seed}") for seed in range(LARGE)),
-]
+ALWAYS = 40
+"""So many of each; the slow suite has the others."""
+
+
+def cases(size: Size, count: int) -> list[Any]:
+    """So many graphs of a size, the later ones for the slow suite."""
+    return [
+        pytest.param(
+            size,
+            seed,
+            id=f"{size.name.lower()}-{seed}",
+            marks=[] if seed < ALWAYS else [pytest.mark.slow],
+        )
+        for seed in range(count)
+    ]
+
+
+CASES = cases(Size.SMALL, SMALL) + cases(Size.LARGE, LARGE)
 FEW = [*CASES[:8], *CASES[SMALL : SMALL + 8]]
 FORMS = [pytest.param(form, id=form.value) for form in Form]
 

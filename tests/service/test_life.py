@@ -453,8 +453,8 @@ async def test_a_burst_that_meets_the_end_while_it_is_made_leaves_nothing(monkey
 
 
 async def test_a_short_siege() -> None:
-    outcome = await besiege(REFERENCE, 5, pace_s=0)
-    assert outcome.kills == len(outcome.back_ms) == 5
+    outcome = await besiege(REFERENCE, 3, pace_s=0)
+    assert outcome.kills == len(outcome.back_ms) == 3
     assert outcome.pending.total() > 0
     assert (outcome.unanswered, outcome.wrong) == (0, [])
     assert outcome.left == Belongings(0, 0, 0)
