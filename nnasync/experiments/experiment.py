@@ -7,16 +7,17 @@ each an experiment without a sweep.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from nnasync.errors import ExperimentError, InvalidArgument
 from nnasync.experiments.checks import MOST
 from nnasync.experiments.clients import client_numbers
 from nnasync.experiments.costs import Network
-from nnasync.experiments.sweeps import points
+from nnasync.experiments.sweeps import only, points
 from nnasync.experiments.workload import Stream, Workload, at_load, offered_load
 from nnasync.scheduler import AGING_NS, Policy, resolve_policy
 
@@ -99,6 +100,17 @@ class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         """Whether a stream runs a network that does not say what it costs."""
         costs = (stream.cost for stream in self.streams)
         return any(isinstance(cost, Network) and not cost.steps_ms for cost in costs)
+
+    def only(self, values: Mapping[str, Sequence[str]]) -> Experiment:
+        """The same experiment with fewer points: of these keys of the sweep these values alone.
+
+        Values are given as tables and charts show them: `{"load": ["0.5"], "policy": ["edf"]}`.
+
+        Raises:
+            InvalidArgument: There is no such key in the sweep, or no such value of it.
+        """
+        fewer = {key: only(self.sweep, key, words) for key, words in values.items()}
+        return replace(self, sweep={**self.sweep, **fewer})
 
     def workload(self) -> Workload:
         """The streams, scaled to the load.

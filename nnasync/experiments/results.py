@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from nnasync.errors import InvalidArgument
+from nnasync.experiments.costs import Network
 from nnasync.experiments.experiment import Experiment
 from nnasync.experiments.fidelity import Fidelity, fidelity_of
 from nnasync.experiments.figures import COUNTS, MEASURES, Figures, figures_of
@@ -53,16 +54,22 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
 
     def fidelity(self) -> tuple[Fidelity, ...]:
         """How far the simulation was from the real runs, where there are both."""
-        return fidelity_of(self.runs)
+        networks = {s.name for s in self.experiment.streams if isinstance(s.cost, Network)}
+        return fidelity_of(self.runs, networks)
 
     def disturbance(self) -> str:
-        """What is to be told of other processes during real runs; empty if that was little."""
-        most = max((run.others for run in self.runs), default=0.0)
-        if most < DISTURBED:
+        """What to tell of others on the machine during real runs; empty if that was little."""
+        real = [run for run in self.runs if run.result.kind == "real"]
+        disturbed = [run for run in real if run.others >= DISTURBED]
+        if not disturbed:
             return ""
+        worst = max(disturbed, key=lambda run: run.others)
+        stolen = max(run.stolen for run in disturbed)
+        hypervisor = f" (other virtual machines up to {stolen:.0%})" if stolen >= 0.005 else ""
         return (
-            f"During real runs other processes had up to {most:.0%} of the machine's cores: "
-            "their latencies are longer than those of a quiet machine."
+            f"During {len(disturbed)} of {len(real)} real runs others had {DISTURBED:.0%} or more "
+            f"of the machine's cores, up to {worst.others:.0%}{hypervisor}: their latencies are "
+            "longer than those of a quiet machine."
         )
 
     def rows(self) -> list[dict[str, Any]]:

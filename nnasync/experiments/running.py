@@ -143,7 +143,8 @@ async def run_task(task: Task) -> Run:
         record=_recording(task),
     )
     made = _run_of(task, result, time.perf_counter() - began_s)
-    return replace(made, others=meter.read().others)
+    busy = meter.read()
+    return replace(made, others=busy.others, stolen=busy.stolen)
 
 
 def machine_here() -> Machine:

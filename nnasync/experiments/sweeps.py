@@ -46,6 +46,26 @@ def points(document: Mapping[str, Any], axes: Mapping[str, Sequence[Any]]) -> It
         yield Point({key: label for key, (label, _) in zip(shown, chosen, strict=True)}, changed)
 
 
+def only(axes: Mapping[str, Sequence[Any]], key: str, wanted: Sequence[str]) -> list[Any]:
+    """The values of an axis that are shown as these words, in the order of the axis.
+
+    Raises:
+        InvalidArgument: There is no such axis, or none of its values is shown as one of the words.
+    """
+    if key not in axes:
+        there = ", ".join(axes) or "nothing"
+        raise InvalidArgument(f"{key!r} is no key of the sweep; there is {there}")
+    labels = {
+        _word(label): value
+        for label, value in zip(_labeled(key, axes[key]), axes[key], strict=True)
+    }
+    for word in wanted:
+        if word not in labels:
+            there = ", ".join(labels)
+            raise InvalidArgument(f"{key!r} takes no value {word!r} in the sweep; there is {there}")
+    return [value for label, value in labels.items() if label in wanted]
+
+
 def put(document: dict[str, Any], key: str, value: Any) -> None:
     """Set what a path names, in every stream that it names.
 
@@ -103,6 +123,10 @@ def _labeled(key: str, values: Sequence[Any]) -> dict[float | str, Any]:
     if len(labels) < len(pairs):
         raise InvalidArgument(f"sweep: {key!r}: a value is there twice: {[p for p, _ in pairs]}")
     return labels
+
+
+def _word(label: float | str) -> str:
+    return label if isinstance(label, str) else f"{label:g}"
 
 
 def _settings(key: str, value: Any) -> list[tuple[str, Any]]:

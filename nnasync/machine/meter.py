@@ -9,11 +9,15 @@ from nnasync.hal import Struct
 
 
 class Busy(Struct):
-    """Shares between 0 and 1, of all cores that this process may use together."""
+    """Shares between 0 and 1, of all cores that this process may use together.
+
+    `stolen` is the part of `machine` that the hypervisor gave to other virtual machines.
+    """
 
     machine: float
     process: float
     cores: int
+    stolen: float = 0.0
 
     @property
     def others(self) -> float:
@@ -37,29 +41,32 @@ class CpuMeter:
 
     def read(self) -> Busy:
         """Shares since the beginning; without /proc/stat the process stands for the machine."""
-        (wall0, own0, busy0, all0), (wall1, own1, busy1, all1) = self._start, self._sample()
+        wall0, own0, busy0, all0, stolen0 = self._start
+        wall1, own1, busy1, all1, stolen1 = self._sample()
         available = max((wall1 - wall0) / 1e9, 1e-9) * len(self._cores)
         process = min((own1 - own0) / available, 1.0)
-        machine = (busy1 - busy0) / (all1 - all0) if all1 > all0 else process
-        return Busy(min(machine, 1.0), process, len(self._cores))
+        ticks = all1 - all0
+        machine = (busy1 - busy0) / ticks if ticks > 0 else process
+        stolen = max(0, stolen1 - stolen0) / ticks if ticks > 0 else 0.0
+        return Busy(min(machine, 1.0), process, len(self._cores), min(stolen, machine, 1.0))
 
-    def _sample(self) -> tuple[int, float, int, int]:
+    def _sample(self) -> tuple[int, float, int, int, int]:
         times = os.times()
-        busy, total = _proc_stat(self._cores)
-        return now_ns(), times.user + times.system, busy, total
+        return now_ns(), times.user + times.system, *_proc_stat(self._cores)
 
 
-def _proc_stat(cores: frozenset[int]) -> tuple[int, int]:
-    """Busy and all clock ticks of the given cores; (0, 0) where there is no /proc/stat."""
-    busy = total = 0
+def _proc_stat(cores: frozenset[int]) -> tuple[int, int, int]:
+    """Busy, all and stolen clock ticks of the given cores; zeros where there is no /proc/stat."""
+    busy = total = stolen = 0
     try:
         with open("/proc/stat", encoding="ascii") as file:
             lines = [line.split() for line in file if line.startswith("cpu")]
     except OSError:
-        return 0, 0
+        return 0, 0, 0
     for name, *fields in lines:
         if name[3:].isdigit() and int(name[3:]) in cores:
             ticks = [int(field) for field in fields[:8]]
             total += sum(ticks)
             busy += sum(ticks) - ticks[3] - ticks[4]
-    return busy, total
+            stolen += ticks[7] if len(ticks) > 7 else 0
+    return busy, total, stolen

@@ -48,6 +48,19 @@ def test_run_writes_results_and_a_report(
     assert "Two policies" in (folder / "report.html").read_text()
 
 
+def test_only_some_points_are_run(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = ["experiment", "run", str(file), "--jobs=1", "--no-pictures", f"--out={tmp_path}"]
+    assert main([*run, "--only", "policy=edf"]) == 0
+    assert {each.values["policy"] for each in read_results(tmp_path).runs} == {"edf"}
+    assert main([*run, "--only", "policy=lifo"]) == 1
+    assert "no value 'lifo' in the sweep; there is fifo, edf" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main([*run, "--only", "policy"])
+    assert "'policy' is not KEY=VALUE" in capsys.readouterr().err
+
+
 def test_both_tells_how_far_apart_they_are(
     file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -7,9 +7,12 @@ import json
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from nnasync.errors import InvalidArgument
+from nnasync.experiments.costs import Network
 from nnasync.experiments.experiment import Experiment
+from nnasync.experiments.fidelity import Fidelity
 from nnasync.experiments.results import Machine, Results, read_results
 from tests.experiments.rigs import WORKLOAD, runs
 
@@ -94,6 +97,31 @@ def test_results_of_another_format_are_told(tmp_path: Path) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 99}))
     with pytest.raises(InvalidArgument, match="format 99, and this version reads format 1"):
         read_results(tmp_path)
+
+
+def test_others_on_the_machine_are_told_where_they_disturbed_real_runs() -> None:
+    quiet = results(("simulated", "real"))
+    assert quiet.disturbance() == ""
+    *rest, last = quiet.runs
+    busy = replace(quiet, runs=(*rest, replace(last, others=0.3, stolen=0.12)))
+    assert "During 1 of 8 real runs others had 5% or more" in busy.disturbance()
+    assert "up to 30% (other virtual machines up to 12%)" in busy.disturbance()
+
+
+def test_real_networks_may_be_further_off() -> None:
+    found = results(("simulated", "real"))
+    word, photos = found.experiment.streams
+    network = replace(photos, cost=Network("photos.nnm", (20.0,)))
+    limits = {
+        each.stream: each.limit
+        for each in replace(
+            found, experiment=replace(found.experiment, streams=(word, network))
+        ).fidelity()
+    }
+    assert limits == {"wake word": 0.1, "photos": 0.2}
+    off = Fidelity(0, {}, "photos", mean=0.15, p99=-0.19, attainment=0.0, limit=0.2)
+    assert off.is_near
+    assert not replace(off, p99=-0.21).is_near
 
 
 def test_a_folder_without_results(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nnasync.errors import InvalidArgument
-from nnasync.experiments.sweeps import points
+from nnasync.experiments.sweeps import only, points
 
 DOCUMENT: dict[str, Any] = {
     "cores": 2,
@@ -113,3 +113,16 @@ def test_keys_that_name_nothing_are_told(axes: dict[str, Any], told: str) -> Non
     with pytest.raises(InvalidArgument) as raised:
         list(points(DOCUMENT, axes))
     assert told in str(raised.value)
+
+
+def test_some_values_of_a_sweep_are_chosen_as_they_are_shown() -> None:
+    axes: dict[str, list[Any]] = {
+        "load": [0.5, 1, 2],
+        "policy": ["fifo", {"label": "by deadline", "name": "edf"}],
+    }
+    assert only(axes, "load", ["2", "0.5"]) == [0.5, 2]
+    assert only(axes, "policy", ["by deadline"]) == [{"label": "by deadline", "name": "edf"}]
+    with pytest.raises(InvalidArgument, match=r"no value '3' in the sweep; there is 0.5, 1, 2"):
+        only(axes, "load", ["0.5", "3"])
+    with pytest.raises(InvalidArgument, match="'cores' is no key of the sweep; there is load"):
+        only(axes, "cores", ["1"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import io
 import time
 
 import pytest
@@ -30,6 +31,15 @@ def test_a_machine_that_tells_nothing_is_as_busy_as_the_process(
     monkeypatch.setattr(builtins, "open", refused)
     busy = CpuMeter().read()
     assert (busy.machine, busy.others) == (busy.process, 0.0)
+
+
+def test_what_the_hypervisor_took_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 100 ticks of a core 30 were stolen and 50 idle."""
+    told = iter(["cpu0 100 0 0 100 0 0 0 7 0 0", "cpu0 120 0 0 150 0 0 0 37 0 0"])
+    monkeypatch.setattr(builtins, "open", lambda *_, **__: io.StringIO(next(told)))
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0})
+    busy = CpuMeter().read()
+    assert (busy.machine, busy.stolen) == (0.5, 0.3)
 
 
 def test_others_have_what_is_left() -> None:

@@ -31,7 +31,7 @@ __all__ = ["add_parser"]
 _EXAMPLES = """examples:
   nnasync experiment run examples/experiments/wake_word.toml
   nnasync experiment run bursts.toml --simulate --jobs 2 --out results/bursts
-  nnasync experiment run bursts.toml --both
+  nnasync experiment run bursts.toml --both --only load=0.5,0.9 --only policy=edf
   nnasync experiment report results/bursts
   nnasync experiment compare results/bursts results/bursts-again
 """
@@ -75,6 +75,14 @@ def _add_run(parts: Any) -> None:
         "--jobs", type=positive, metavar="N", help="processes that simulate (one for each core)"
     )
     parser.add_argument(
+        "--only",
+        type=_chosen,
+        action="append",
+        default=[],
+        metavar="KEY=VALUE,...",
+        help="of a key of the sweep these values alone, such as load=0.5,0.9 (may be repeated)",
+    )
+    parser.add_argument(
         "--out", type=Path, metavar="DIR", help="folder of the results (nnasync-NAME)"
     )
     _add_pictures(parser)
@@ -90,8 +98,20 @@ def _add_pictures(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _chosen(text: str) -> tuple[str, list[str]]:
+    """A key of a sweep and values of it, as `--only` has them."""
+    key, sign, values = text.partition("=")
+    words = [word.strip() for word in values.split(",") if word.strip()]
+    if not (key.strip() and sign and words):
+        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE or KEY=VALUE,VALUE")
+    return key.strip(), words
+
+
 def _run(arguments: argparse.Namespace) -> int:
-    experiment = read_experiment(arguments.file)
+    wanted: dict[str, list[str]] = {}
+    for key, words in arguments.only:
+        wanted.setdefault(key, []).extend(words)
+    experiment = read_experiment(arguments.file).only(wanted)
     return run(_run_and_tell, experiment, arguments)
 
 

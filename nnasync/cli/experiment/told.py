@@ -74,10 +74,11 @@ def _fidelity(errors: tuple[Fidelity, ...]) -> list[str]:
     if not errors:
         return []
     far = [each for each in errors if not each.is_near]
+    limits = " or ".join(f"{limit:.0%}" for limit in sorted({each.limit for each in errors}))
     lines = [
         "",
-        f"simulated beside real: {len(errors) - len(far)} of {len(errors)} within 10 % (mean and "
-        "p99) and 1 point (deadlines met)",
+        f"simulated beside real: {len(errors) - len(far)} of {len(errors)} within "
+        f"{limits} (mean and p99) and 1 point (deadlines met)",
     ]
     for each in far:
         where = ", ".join(f"{_short(key)} {_value(value)}" for key, value in each.values.items())

@@ -9,7 +9,7 @@ import msgspec
 from nnasync._core.pages.assets import asset
 from nnasync._core.pages.document import chips, copy_button, document, section, warning
 from nnasync._core.pages.escaping import text
-from nnasync.experiments.fidelity import Fidelity
+from nnasync.experiments.fidelity import Fidelity, limits_told
 from nnasync.experiments.report.axes import Value, shown
 from nnasync.experiments.report.sections import (
     View,
@@ -180,10 +180,11 @@ def _truth(view: View, errors: Sequence[Fidelity]) -> str:
 
 def _verdict(errors: Sequence[Fidelity]) -> str:
     far = [each for each in errors if not each.is_near]
+    limits = limits_told(errors)
     if not far:
         told = (
-            f"In all {len(errors)} cases simulated mean and p99 are within 10 % of the real ones, "
-            "and deadlines met within 1 point."
+            f"In all {len(errors)} cases simulated mean and p99 are within {limits} of the real "
+            "ones, and deadlines met within 1 point."
         )
         return f'<p class="verdict">{told}</p>'
     worst = max(
@@ -191,8 +192,8 @@ def _verdict(errors: Sequence[Fidelity]) -> str:
     )
     told = (
         f"In {len(errors) - len(far)} of {len(errors)} cases simulated mean and p99 are within "
-        "10 % of the real ones, and deadlines met within 1 point. The others, which are marked "
-        f"below, are not within 10 %, or 1 point: latencies are off by up to {worst:.0%}."
+        f"{limits} of the real ones, and deadlines met within 1 point. The others, which are "
+        f"marked below, are not: latencies are off by up to {worst:.0%}."
     )
     return f'<p class="verdict far">{told}</p>'
 
