@@ -11,14 +11,17 @@ import anyio
 import anyio.abc
 import msgspec
 
+from nnasync._core.drivers.service.network_source import SCHEME
 from nnasync._core.service.client_session import Session
 from nnasync._core.service.connections import ClientConnections
 from nnasync._core.service.limits import Limits
 from nnasync._core.service.listening import listening
+from nnasync._core.service.network_acceptor import Guard, address_of, listening_at, serve_network
 from nnasync._core.service.process_resources import most_descriptors
 from nnasync._core.service.rate_limit import ClientBuckets
 from nnasync._core.wire.connection import peer_pid, peer_uid
 from nnasync.device import Device
+from nnasync.errors import InvalidArgument
 from nnasync.hal import Priority
 
 logger = logging.getLogger(__name__)
@@ -32,20 +35,39 @@ async def serve_at(
     device: Device,
     path: str | os.PathLike[str],
     *,
+    key: bytes | str | os.PathLike[str] | None = None,
+    certificate: str | os.PathLike[str] | None = None,
+    private_key: str | os.PathLike[str] | None = None,
     max_priority: Priority = Priority.HIGH,
-    task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
+    task_status: anyio.abc.TaskStatus[str] = anyio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve a device at a Unix socket to processes of this user, until cancelled.
 
     They have it by `nn.connect(path)`. With `await tasks.start(nn.serve, device, path)` the socket
-    is there when that returns. The folder of the path is made if it is missing. No execution of a
-    client gets a priority above `max_priority`, whatever the client asks for. Raises
-    InvalidArgument for a path that cannot be a socket or a folder that others may enter,
-    DeviceUnavailable where another service listens.
+    is there when that returns, which is where it is. The folder of the path is made if it is
+    missing. No execution of a client gets a priority above `max_priority`, whatever the client asks
+    for.
+
+    A path like "tcp://HOST:PORT" is for clients on other machines, which need the same `key`: it is
+    given itself or as the path of a file that nobody else may read, and may be missing for the own
+    machine alone. With files of a `certificate` and its `private_key` connections are encrypted.
+    Port 0 stands for a free one.
+
+    Raises InvalidArgument for a path that cannot be a socket or a folder that others may enter, for
+    an address without a key, and for files that cannot be used; DeviceUnavailable where another
+    service listens.
     """
+    limits = Limits(priority=max_priority)
+    if isinstance(path, str) and path.startswith(SCHEME):
+        guard = Guard(key, certificate, private_key)
+        async with listening_at(path, guard) as listener:
+            task_status.started(address_of(listener))
+            await serve_network(device, listener, guard, _within_descriptors(limits))
+    if key is not None or certificate is not None or private_key is not None:
+        raise InvalidArgument(f"keys are for addresses such as tcp://0.0.0.0:7007, not for {path}")
     with listening(Path(path)) as listener:
-        task_status.started()
-        await serve(device, listener, Limits(priority=max_priority))
+        task_status.started(os.fspath(path))
+        await serve(device, listener, limits)
 
 
 async def serve(device: Device, listener: socket.socket, limits: Limits) -> None:

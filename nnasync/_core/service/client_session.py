@@ -23,7 +23,7 @@ from nnasync._core.service.limits import Limits
 from nnasync._core.service.rate_limit import ClientBuckets
 from nnasync._core.service.served_memories import read_bytes
 from nnasync._core.wakeup import Wakeup
-from nnasync._core.wire.connection import Connection, Frame
+from nnasync._core.wire.connection import Connection, Frame, Transport
 from nnasync._core.wire.messages import (
     MAGIC,
     PROTOCOL,
@@ -68,11 +68,9 @@ class Session:
         self._device = device
         self._limits = limits
         self._wakeup = Wakeup.current()
-        self._connection = Connection(sock, "a client", self._blocked)
         self._account = ClientAccount(device, limits, buckets)
-        self._holdings = Holdings(
-            device, limits, self.send, self._account, self._start, trusts=trusts
-        )
+        self._connection = self._connected(sock)
+        self._holdings = self._held(trusts=trusts)
         self._scopes: dict[int, anyio.CancelScope] = {}
         self._to_write = anyio.Event()
         self._written = anyio.Event()
@@ -81,6 +79,18 @@ class Session:
         self.has_asked = False
         """Whether the client asked for anything after its handshake."""
         self._tasks: anyio.abc.TaskGroup
+
+    def _connected(self, sock: socket.socket) -> Transport:
+        return Connection(sock, "a client", self._blocked)
+
+    def _held(self, *, trusts: bool) -> Holdings:
+        return Holdings(
+            self._device, self._limits, self.send, self._account, self._start, trusts=trusts
+        )
+
+    def _message(self, frame: Frame) -> Any:
+        """What a frame says; raises GeneralFailure where it is no message."""
+        return decode(frame.message, FromClient)
 
     async def run(self) -> None:
         """Serve until the connection ends."""
@@ -125,9 +135,10 @@ class Session:
         while True:
             await anyio.wait_readable(self._connection.socket)
             watch = Stopwatch()
-            frames = self._connection.receive()
-            if frames is None:
+            received = self._connection.receive()
+            if received is None:
                 return
+            frames = list(received)
             cost_ns = watch.lap()
             try:
                 while frames or cost_ns:
@@ -193,7 +204,7 @@ class Session:
         The frame is closed when that is done.
         """
         try:
-            message = decode(frame.message, FromClient)
+            message = self._message(frame)
         except GeneralFailure as error:
             self._refuse(frame, error)
             return True

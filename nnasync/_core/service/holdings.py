@@ -186,15 +186,18 @@ class Holdings:
         return work
 
     def _offer_model(self, message: OfferModel, frame: Frame) -> Work:
-        _check_new(message.model, self._models, "model")
-        self._limits.check("models", len(self._models))
-        forms = [each for each in (message.values, *message.pools) if isinstance(each, PoolForm)]
-        handed = [form for form in forms if not form.refusal]
+        handed = handed_pools(message)
         if len(handed) != len(frame.fds):
             raise InvalidArgument(f"{len(frame.fds)} descriptors for {len(handed)} pools came")
-        size = sum(max(form.size, 0) for form in forms) + read_bytes(len(message.form))
-        self._usage.take(size)
+        size = sum(max(form.size, 0) for form in handed) + read_bytes(len(message.form))
         read = functools.partial(model_of, message, tuple(frame.fds), trusts=self._trusts)
+        return self._model_read(message, size, read)
+
+    def _model_read(self, message: OfferModel, size: int, read: Callable[[], Model]) -> Work:
+        """Keep a model of so many bytes, which is read on a thread."""
+        _check_new(message.model, self._models, "model")
+        self._limits.check("models", len(self._models))
+        self._usage.take(size)
 
         async def work() -> None:
             try:
@@ -492,6 +495,12 @@ class Holdings:
         if prepared is None:
             raise InvalidArgument(f"prepared model {number} is not known to the service")
         return prepared
+
+
+def handed_pools(message: OfferModel) -> list[PoolForm]:
+    """The pools of a model that come beside its description."""
+    forms = [each for each in (message.values, *message.pools) if isinstance(each, PoolForm)]
+    return [form for form in forms if not form.refusal]
 
 
 def _check_new(number: int, table: dict[int, Any], what: str) -> None:

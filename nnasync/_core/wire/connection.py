@@ -16,6 +16,7 @@ import struct
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 from nnasync.errors import DeviceDied, GeneralFailure, InvalidArgument, ResourceExhaustedTransient
 
@@ -29,6 +30,34 @@ _HEADER = struct.Struct("<IHH")
 _ANCILLARY = socket.CMSG_SPACE(253 * 4)  # The kernel sends no more at once.
 _RECEIVE_FLAGS = socket.MSG_DONTWAIT | getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 _SEND_FLAGS = socket.MSG_DONTWAIT | getattr(socket, "MSG_NOSIGNAL", 0)
+
+
+class Transport(Protocol):
+    """One end of a connection, as who owns it sees it: this one, or one to another machine."""
+
+    socket: socket.socket
+    is_broken: bool
+    sent_bytes: int
+    received_bytes: int
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether something waits for `flush`."""
+
+    def send(self, message: bytes, fds: Sequence[Any] = (), /) -> None:
+        """Send a message and what goes with it: descriptors, or values to another machine."""
+
+    def flush(self) -> bool:
+        """Send what waits; whether nothing is left."""
+
+    def receive(self) -> Sequence[Frame] | None:
+        """What has arrived; None at the end."""
+
+    def disconnect(self) -> None:
+        """End both directions, from any thread."""
+
+    def close(self) -> None:
+        """Close the socket and drop what waits; idempotent."""
 
 
 class Frame:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -28,12 +29,12 @@ _COPIED_BYTES = 64 << 10
 
 
 class Offer:
-    """A model in sendable form; `fds` are valid as long as this object lives."""
+    """A model in sendable form; `fds` go with it, and are valid as long as this object lives."""
 
     def __init__(self, model: Model) -> None:
         """A constant that cannot be handed on is sent as that; raises InvalidArgument."""
         self._kept: list[Pool] = []
-        self.fds: list[int] = []
+        self.fds: list[Any] = []
         self._form = _encoded(model)
         values = bytes(model.operand_values)
         self._values: bytes | PoolForm = values

@@ -1,9 +1,10 @@
-"""Devices in processes of their own: the client's half.
+"""Devices in processes of their own, here or on other machines: the client's half.
 
     device = await connect(path)              # `nnasync device-service --socket PATH` runs there
     device = await isolate("litert-cpu")      # a process is started for it
+    device = await connect("tcp://10.0.0.5:7007", key="key.txt", ca="ca.pem")  # another machine
 
-Either is an ordinary Device. When its process dies, every pending call ends with DeviceDied and
+Each is an ordinary Device. When its process dies, every pending call ends with DeviceDied and
 prepared models stay dead. A process that was started is started again at once, a socket is
 connected again by the next compilation.
 """
@@ -15,18 +16,34 @@ import os
 from nnasync._core.drivers.service.child import Address, Child
 from nnasync._core.drivers.service.device import ServiceDevice
 from nnasync._core.drivers.service.heartbeat import HANG_AFTER_S
+from nnasync._core.drivers.service.network_device import NetworkDevice
+from nnasync._core.drivers.service.network_source import SCHEME, NetworkAddress
+from nnasync.errors import InvalidArgument
 
 __all__ = ["Address", "Child", "ServiceDevice", "connect", "isolate"]
 
 
 async def connect(
-    path: str | os.PathLike[str], *, hang_after_s: float = HANG_AFTER_S
+    path: str | os.PathLike[str],
+    *,
+    key: bytes | str | os.PathLike[str] | None = None,
+    ca: str | os.PathLike[str] | None = None,
+    hang_after_s: float = HANG_AFTER_S,
 ) -> ServiceDevice:
-    """The device that is served at a socket.
+    """The device that is served at a socket, or on another machine at "tcp://HOST:PORT".
 
-    A service that gives no sign of life for `hang_after_s` while something is awaited of it counts
-    as dead (0: never). Raises DeviceUnavailable where none of this user and this version listens.
+    Such a service has a `key`, which is given itself or as the path of a file that nobody else may
+    read; with `ca`, the path of a file of certificates, the connection is encrypted, and the
+    service has to be who they say. A service that gives no sign of life for `hang_after_s` while
+    something is awaited of it counts as dead (0: never). Raises DeviceUnavailable where none of
+    this version answers, of this user or with this key; InvalidArgument for an address that is
+    none, and for a key or certificates that cannot be used.
     """
+    if isinstance(path, str) and path.startswith(SCHEME):
+        source = NetworkAddress(path, key=key, ca=ca)
+        return await NetworkDevice.open(source, hang_after_s=hang_after_s)
+    if key is not None or ca is not None:
+        raise InvalidArgument(f"key= and ca= are for addresses such as tcp://10.0.0.5:7007: {path}")
     return await ServiceDevice.open(Address(path), hang_after_s=hang_after_s)
 
 

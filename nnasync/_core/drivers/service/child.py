@@ -12,12 +12,14 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 
-from nnasync._core.wire.connection import close_all, peer_pid, peer_uid
+from nnasync._core.wire.connection import Connection, Transport, close_all, peer_pid, peer_uid
+from nnasync._core.wire.model_transfer import Offer
 from nnasync.errors import DeviceUnavailable
+from nnasync.hal import Model
 
 _GRACE_S = 2.0
 """A process ends when its connection ends; one that takes longer than this is killed."""
@@ -34,6 +36,14 @@ class Peer:
     def __init__(self, sock: socket.socket) -> None:
         """Takes the socket over."""
         self.socket = sock
+
+    def connection(self, who: str, on_blocked: Callable[[], object]) -> Transport:
+        """What carries messages; `who` it is named in errors, `on_blocked` asks for a `flush`."""
+        return Connection(self.socket, who, on_blocked)
+
+    def offer(self, model: Model) -> Offer:
+        """A model in the form in which it is sent there; may block."""
+        return Offer(model)
 
     @property
     def pid(self) -> int:

@@ -213,7 +213,11 @@ class ServiceDevice(KnownDevice):
             # It may have been allocated all the same.
             link.notify_soon(CloseBuffer(0, buffer))
             raise
-        return RemoteBuffer(link, session.memories, buffer, token)
+        return self._buffer(session, buffer, token)
+
+    def _buffer(self, session: ConnectedSession, number: int, token: int) -> Buffer:
+        """A buffer that was allocated under a number."""
+        return RemoteBuffer(session.link, session.memories, number, token)
 
     def observe(self, tracer: Tracer) -> None:
         """Have the service tell what it does, while instruments want to know."""
@@ -246,7 +250,18 @@ class ServiceDevice(KnownDevice):
         *,
         polls: bool = True,
     ) -> PreparedModel:
-        link = session.link
+        prepared = await self._number_of_prepared(session.link, make, fds, deadline_ns)
+        memories = session.memories
+        return ServicePreparedModel(session.link, memories, prepared, self.name, polls=polls)
+
+    async def _number_of_prepared(
+        self,
+        link: Link,
+        make: Callable[[int, int], Any],
+        fds: Sequence[int],
+        deadline_ns: int,
+    ) -> int:
+        """Have a model prepared; `make` says how, of the numbers of the call and of the model."""
         link.check_time(deadline_ns)
         prepared = link.number()
         try:
@@ -254,7 +269,7 @@ class ServiceDevice(KnownDevice):
         except BaseException:
             link.notify(ClosePrepared(0, prepared))
             raise
-        return ServicePreparedModel(link, session.memories, prepared, self.name, polls=polls)
+        return prepared
 
     @property
     def _last(self) -> ConnectedSession:

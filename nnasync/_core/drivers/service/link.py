@@ -21,7 +21,7 @@ from nnasync._core.clock import Alarm, Watchdog, now_ns
 from nnasync._core.drivers.service.child import Peer
 from nnasync._core.drivers.service.client_tracing import UNTRACED
 from nnasync._core.drivers.service.heartbeat import Heartbeat
-from nnasync._core.wire.connection import Connection, close_all
+from nnasync._core.wire.connection import close_all
 from nnasync._core.wire.messages import (
     Answer,
     Cancel,
@@ -150,7 +150,7 @@ class Link:
             os.close(self._wake_fd)
             raise
         try:
-            self.connection = Connection(self.peer.socket, who, self._wake)
+            self.connection = self.peer.connection(who, self._wake)
             threading.Thread(target=self._run, name="nnasync-service", daemon=True).start()
         except BaseException as error:
             self._give_back()
@@ -187,8 +187,11 @@ class Link:
             text = f"no descriptor is left for an answer of {self.who}: {error}"
             raise ResourceExhaustedTransient(text) from error
 
-    def begin(self, make: Callable[[int], Any], fds: Sequence[int] = ()) -> ControlCall:
-        """Send a question, which is made with the number of the call; from any thread."""
+    def begin(self, make: Callable[[int], Any], fds: Sequence[Any] = ()) -> ControlCall:
+        """Send a question, which is made with the number of the call; from any thread.
+
+        `fds` are the descriptors that go with it, or values where the service is far away.
+        """
         self.run_deferred()
         self._send_deferred()
         call = ControlCall(self.number())
@@ -208,7 +211,7 @@ class Link:
     async def call(
         self,
         make: Callable[[int], Any],
-        fds: Sequence[int] = (),
+        fds: Sequence[Any] = (),
         *,
         answer: Any = None,
         deadline_ns: int = NEVER_NS,
@@ -431,7 +434,11 @@ class Link:
                 return
             elif self.heartbeat.has_stopped():
                 return
+            sent_bytes = connection.sent_bytes
             blocked = not connection.flush()
+            if connection.sent_bytes != sent_bytes:
+                # Who takes what waited is alive, though an answer may be far behind it.
+                self.heartbeat.heard_ns = now_ns()
             if blocked != writes:
                 writes = blocked
                 poller.modify(socket_fd, select.POLLIN | (select.POLLOUT if writes else 0))

@@ -71,7 +71,7 @@ class ServicePreparedModel(PlainExecutions):
         pending = [fence for fence in wait_for if not fence.done or fence.error is not None]
         if len(pending) > _MOST_FENCES:
             pending = [merge(pending)]
-        config = _sendable(config if pending else begun_at(config, now_ns()))
+        config = sendable(config if pending else begun_at(config, now_ns()))
         self.link.check_time(config.deadline_ns)
         self.link.check_room()
         execution = RemoteExecution(self.link, self._name, pending, self)
@@ -142,7 +142,7 @@ class ServicePreparedModel(PlainExecutions):
     ) -> ExecutionResult:
         self.check_open()
         if config is not DEFAULT_CONFIG:
-            config = _sendable(config)
+            config = sendable(config)
             self.link.check_time(config.deadline_ns)
         try:
             return await self._executions.run(request, config)
@@ -162,8 +162,8 @@ def _dropped(link: Link, executions: Executions, prepared: int) -> None:
     link.run_soon(executions.close)
 
 
-def _sendable(config: ExecutionConfig) -> ExecutionConfig:
-    """The same with times that can be sent: none below zero, or longer than for ever."""
+def sendable(config: ExecutionConfig) -> ExecutionConfig:
+    """A config with times that can be sent: none below zero, or longer than for ever."""
     duration_ns = config.duration_ns
     return ExecutionConfig(
         config.measure,

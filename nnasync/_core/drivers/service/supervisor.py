@@ -15,7 +15,6 @@ from nnasync._core.drivers.service.greeting import hello, welcome_of
 from nnasync._core.drivers.service.link import Link, Source
 from nnasync._core.drivers.service.offered_memories import OfferedMemories
 from nnasync._core.wire.messages import ForgetModel, Welcome
-from nnasync._core.wire.model_transfer import Offer
 from nnasync._core.workers.anyio_threads import in_helper_thread
 from nnasync.errors import (
     DeviceDied,
@@ -63,7 +62,7 @@ class ConnectedSession:
         return known[1]
 
     async def _offer(self, model: Model) -> None:
-        offer = await in_helper_thread(Offer, model)
+        offer = await in_helper_thread(self.link.peer.offer, model)
         link, models, key = self.link, self._models, id(model)
         number = link.number()
         try:

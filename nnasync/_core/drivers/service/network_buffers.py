@@ -1,0 +1,88 @@
+"""A driver-managed buffer on another machine: its contents travel when they are copied."""
+
+from __future__ import annotations
+
+import weakref
+
+from nnasync._core.drivers.service.link import Link
+from nnasync._core.drivers.service.network_source import NetworkPeer
+from nnasync._core.wire.framing import Landing
+from nnasync._core.wire.messages import CloseBuffer
+from nnasync._core.wire.network_connection import NetworkConnection
+from nnasync._core.wire.network_messages import ReadBuffer, WriteBuffer
+from nnasync.errors import DeviceDied, DeviceError
+from nnasync.fences import Fence
+from nnasync.hal import Memory, Shape
+from nnasync.memory import mapped
+
+
+class NetworkBuffer:
+    """A buffer (memory domain) by its token; given back when closed or dropped."""
+
+    def __init__(self, link: Link, number: int, token: int) -> None:
+        self._link = link
+        self._number = number
+        self.token = token
+        """What stands for the buffer in requests to this device."""
+        self._finalizer = weakref.finalize(self, link.notify_soon, CloseBuffer(0, number))
+        self._finalizer.atexit = False
+
+    async def copy_to(self, destination: Memory) -> None:
+        """Copy the contents to memory of the same size."""
+        reading = _Reading(self._link, self._number, destination)
+        try:
+            await reading.call.fence
+        except BaseException:
+            if not reading.call.fence.done:
+                reading.give_up()
+            raise
+
+    def start_copy_to(self, destination: Memory) -> Fence:
+        """Begin the same without an event loop; the fence tells how it went."""
+        return _Reading(self._link, self._number, destination).call.fence
+
+    async def copy_from(self, source: Memory, dimensions: Shape = ()) -> None:
+        """Copy the contents from memory."""
+        value = _bytes_of(source, writable=False)
+        await self._link.call(lambda n: WriteBuffer(n, self._number, tuple(dimensions)), [value])
+
+    async def close(self) -> None:
+        """Give it back; its token means nothing any more, nor after the connection has ended."""
+        if self._finalizer.detach() and self._link.error is None:
+            try:
+                await self._link.call(lambda n: CloseBuffer(n, self._number))
+            except DeviceDied:
+                pass  # It went with the connection, of which the link may not know yet.
+            except DeviceError:
+                if self._link.error is None:
+                    raise
+
+
+class _Reading:
+    """One copy of the contents, on its way here."""
+
+    def __init__(self, link: Link, number: int, destination: Memory) -> None:
+        view = _bytes_of(destination, writable=True)
+        self._link = link
+        self._landing = Landing([view])
+        peer = link.peer
+        self._landings = peer.landings if isinstance(peer, NetworkPeer) else {}
+
+        def read(call: int) -> ReadBuffer:
+            self._landings[call] = self._landing
+            return ReadBuffer(call, number, view.nbytes)
+
+        self.call = link.begin(read)
+        self.call.fence.add_callback(lambda _: self._landings.pop(self.call.number, None))
+
+    def give_up(self) -> None:
+        """Have nothing written any more."""
+        self._landings.pop(self.call.number, None)
+        connection = self._link.connection
+        if isinstance(connection, NetworkConnection):
+            connection.abandon(self._landing)
+        self._link.give_up(self.call)
+
+
+def _bytes_of(memory: Memory, *, writable: bool) -> memoryview:
+    return memoryview(mapped(memory, "the memory of a copy", writable=writable)).cast("B")

@@ -1,0 +1,133 @@
+"""The memory of executions that come over a network, in which values land and outputs lie.
+
+A room is one piece of memory and the request on it. It is kept for the next execution of the same
+form, for which the device has the request bound already. One whose execution failed is dropped,
+since the device may still write to it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+
+from nnasync._core.service.served_memories import Usage
+from nnasync._core.wire.framing import Landing
+from nnasync._core.wire.messages import decode
+from nnasync._core.wire.network_messages import Run, RunForm, places
+from nnasync.device import PreparedModel
+from nnasync.errors import GeneralFailure, InvalidArgument
+from nnasync.hal import Request, RequestArgument
+from nnasync.memory import Pool
+
+_IDLE = 64
+"""Rooms of one client that are kept."""
+
+
+class Room(Landing):
+    """Where one execution at a time has its inputs and its outputs."""
+
+    __slots__ = ("key", "outputs", "pool", "prepared", "request", "rooms")
+
+    def __init__(
+        self, rooms: Rooms, key: tuple[int, bytes], prepared: PreparedModel, form: RunForm
+    ) -> None:
+        """Raises InvalidArgument for places outside of its memory."""
+        self.rooms = rooms
+        self.key = key
+        self.prepared = prepared
+        self.pool = Pool.allocate(max(form.size, 1))
+        super().__init__(_views(self.pool, form.inputs, form.size))
+        self.outputs = _views(self.pool, form.outputs, form.size)
+        self.request = Request(form.inputs, form.outputs, (self.pool, *form.tokens))
+
+    def drop(self) -> None:
+        """Give it back: what landed there is not wanted."""
+        self.rooms.give(self)
+
+
+class Rooms:
+    """The rooms of one client."""
+
+    def __init__(self, usage: Usage) -> None:
+        self._usage = usage
+        self._lock = threading.Lock()
+        self._idle: OrderedDict[tuple[int, bytes], list[Room]] = OrderedDict()
+        self._count = 0
+        self._closed = False
+
+    def take(self, message: Run, prepared: PreparedModel) -> Room:
+        """A room for an execution; raises InvalidArgument, ResourceExhausted."""
+        key = message.prepared, message.form
+        with self._lock:
+            idle = self._idle.get(key)
+            if idle:
+                self._count -= 1
+                room = idle.pop()
+                if not idle:
+                    del self._idle[key]
+                return room
+        return self._made(key, prepared)
+
+    def give(self, room: Room) -> None:
+        """Take a room back that nobody uses any more; from any thread."""
+        room.message = None
+        with self._lock:
+            if self._closed:
+                return
+            self._idle.setdefault(room.key, []).append(room)
+            self._idle.move_to_end(room.key)
+            self._count += 1
+            old = self._oldest() if self._count > _IDLE else None
+        if old is not None:
+            self.drop(old)
+
+    def drop(self, room: Room) -> None:
+        """Forget a room, which whoever still uses it keeps."""
+        self._usage.give(room.pool.size, 1)
+        room.pool.close()
+
+    def forget(self, prepared: int) -> None:
+        """Drop the rooms of a prepared model that is closed."""
+        with self._lock:
+            keys = [key for key in self._idle if key[0] == prepared]
+            old = [room for key in keys for room in self._idle.pop(key)]
+            self._count -= len(old)
+        for room in old:
+            self.drop(room)
+
+    def close(self) -> None:
+        """Drop all of them."""
+        with self._lock:
+            self._closed = True
+            self._idle.clear()
+            self._count = 0
+
+    def _oldest(self) -> Room:
+        key = next(iter(self._idle))
+        room = self._idle[key].pop()
+        if not self._idle[key]:
+            del self._idle[key]
+        self._count -= 1
+        return room
+
+    def _made(self, key: tuple[int, bytes], prepared: PreparedModel) -> Room:
+        try:
+            form: RunForm = decode(key[1], RunForm)
+        except GeneralFailure as error:
+            raise InvalidArgument(f"no legal request: {error}") from error
+        size = max(form.size, 1)
+        self._usage.take(size, 1)
+        try:
+            return Room(self, key, prepared, form)
+        except BaseException:
+            self._usage.give(size, 1)
+            raise
+
+
+def _views(pool: Pool, arguments: tuple[RequestArgument, ...], size: int) -> list[memoryview]:
+    views = []
+    for offset, length in places(arguments):
+        if offset < 0 or length < 0 or offset + length > size:
+            raise InvalidArgument(f"{length} bytes at {offset} are outside of {size} bytes")
+        views.append(pool.view[offset : offset + length])
+    return views
