@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import math
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -105,11 +106,15 @@ class SuiteResult(msgspec.Struct, frozen=True):
     @property
     def standing(self) -> Standing:
         """The worst standing of all rows."""
-        worst = max((_SEVERITY[row.standing] for row in self.rows), default=0)
-        return list(Standing)[worst]
+        return worst_of(self.rows)
 
 
 _SEVERITY = {standing: place for place, standing in enumerate(Standing)}
+
+
+def worst_of(rows: Iterable[SuiteRow]) -> Standing:
+    """The worst standing of these rows; success if there are none."""
+    return max((row.standing for row in rows), key=_SEVERITY.__getitem__, default=Standing.SUCCESS)
 
 
 def write_suite(path: Path, result: SuiteResult) -> None:

@@ -110,7 +110,9 @@ def _frame(x: Scale, y: Scale, x_label: str) -> str:
     is_words = isinstance(x, Words)
     for place, label in _thinned(x.ticks(), is_words):
         at = across(place)
-        shown = _short(label, (WIDTH - _LEFT - _RIGHT) / max(len(x.ticks()), 1) if is_words else 99)
+        shown = shortened(
+            label, (WIDTH - _LEFT - _RIGHT) / max(len(x.ticks()), 1) if is_words else 99
+        )
         if not is_words:
             parts.append(f'<path class="axis" d="M{at:.1f} {bottom:.1f}v4"/>')
         parts.append(f'<text class="tick" x="{at:.1f}" y="{bottom + 16:.1f}">{shown}</text>')
@@ -131,7 +133,7 @@ def _thinned(ticks: list[tuple[float, str]], is_words: bool) -> list[tuple[float
     return kept
 
 
-def _short(label: str, room: float) -> str:
+def shortened(label: str, room: float) -> str:
     """A label within its room; the whole of it is told when it is pointed at."""
     most = max(int(room / _CHARACTER), 4)
     if len(label) <= most:

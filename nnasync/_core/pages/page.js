@@ -4,9 +4,9 @@ document.body.classList.add("js");
 // -- tables, sorted by a column: numbers by their value, words as people sort them
 
 function keyOf(row, column, isWord) {
-  const cell = row.cells[column], told = cell.textContent.trim();
+  const cell = row.cells[column], told = (cell?.textContent ?? "").trim();
   if (isWord) return told;
-  const value = parseFloat(cell.dataset.v ?? told.replace(/,/g, ""));
+  const value = parseFloat(cell?.dataset.v ?? told.replace(/,/g, ""));
   return Number.isNaN(value) ? null : value;
 }
 function sortBy(head) {
@@ -47,6 +47,12 @@ for (const button of document.querySelectorAll("button[data-copy]"))
     button.textContent = "copied";
     setTimeout(() => { button.textContent = "copy"; }, 1500);
   };
+
+// -- paper has no folds
+
+addEventListener("beforeprint", () => {
+  for (const each of document.querySelectorAll("details.prints")) each.open = true;
+});
 
 // -- one section alone, for pictures of it; how high each is, for whoever takes them
 

@@ -27,6 +27,11 @@ def word(value: object, kind: str = "") -> str:
     return f'<td class="{f"word {kind}".strip()}">{text(value)}</td>'
 
 
+def remark(value: object, columns: int) -> str:
+    """A cell with what somebody wrote, over so many columns that a row has no value for."""
+    return f'<td class="word wide" colspan="{columns}" data-v="">{text(value)}</td>'
+
+
 def number(shown: str, value: float | None = None, *, kind: str = "") -> str:
     """A cell of HTML that is sorted by `value`, else by the number that it begins with."""
     sorted_by = "" if value is None else f' data-v="{value!r}"'

@@ -4,46 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from html.parser import HTMLParser
 
 from msgspec.structs import replace
 
 from nnasync.experiments.report.page import page
 from tests.experiments.test_results import results
-
-VOID = {"meta", "path", "circle", "i", "br"}
-
-
-class Reader(HTMLParser):
-    """Notes elements, addresses of others, and whether each element is closed."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.ids: list[str] = []
-        self.addresses: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag not in ("meta", "!doctype"):
-            self.open.append(tag)
-        for name, value in attrs:
-            if name == "id":
-                self.ids.append(value or "")
-            if name in ("src", "href"):
-                self.addresses.append(value or "")
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        pass
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-
-def read(html: str) -> Reader:
-    reader = Reader()
-    reader.feed(html)
-    assert reader.open == []
-    return reader
+from tests.pages.reader import read
 
 
 def test_a_page_needs_no_other_file() -> None:
