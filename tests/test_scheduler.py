@@ -17,6 +17,7 @@ from hypothesis.stateful import (
     rule,
 )
 
+from nnasync._core.workers.admission import may_hold_loop
 from nnasync.errors import MissedDeadlinePersistent, ResourceExhaustedTransient
 from nnasync.hal import Priority
 from nnasync.scheduler import NEVER_NS, Estimate, Job, Scheduler
@@ -332,6 +333,32 @@ def test_runs_on_workers_are_known_apart_and_grow_old() -> None:
         estimate.observe(MS)
         estimate.try_worker_again()
     assert estimate.worker_ns == pytest.approx(MS, rel=0.1)
+
+
+def test_runs_on_workers_that_are_slower_there_do_not_keep_it_from_the_loop() -> None:
+    """They take 2.5 ms beside others and 1 ms here: two workers would be all that ever runs it."""
+    estimate = Estimate()
+    for _ in range(20):
+        estimate.observe(MS)
+        estimate.learn_manner(MS)
+    for number in range(200):
+        estimate.observe_on_worker(int(2.5 * MS) + number % 3 * MS // 10)
+        assert may_hold_loop(estimate.best_ns, estimate.high_ns, 3 * MS, 2 * MS, did=True)
+    assert may_hold_loop(estimate.best_ns, estimate.high_ns, 3 * MS, 2 * MS, did=False)
+
+
+@pytest.mark.parametrize("slower", [1.0, 2.5])
+def test_a_length_that_depends_on_the_data_is_seen_on_workers_too(slower: float) -> None:
+    estimate = Estimate()
+    for _ in range(20):
+        estimate.observe(MS)
+        estimate.learn_manner(MS)
+    allowed = 0
+    for number in range(2000):
+        estimate.observe_on_worker(int(slower * (40 * MS if number % 5 == 4 else MS)))
+        is_late = number > 100
+        allowed += is_late and estimate.high_ns <= 2 * MS
+    assert allowed == 0
 
 
 @given(st.integers(1, 10**6), st.floats(20, 10**4))

@@ -17,7 +17,7 @@ from nnasync.scheduler import (
     policy_names,
     resolve_policy,
 )
-from nnasync.scheduler.policies import BUILT_IN, Reservation, Reservations
+from nnasync.scheduler.policies import BUILT_IN, FirstComeFirstServed, Reservation, Reservations
 
 LOW, MEDIUM, HIGH = Priority
 ALL = (HIGH, MEDIUM, LOW)
@@ -129,6 +129,48 @@ def test_what_is_predicted_to_be_late_is_refused_at_once() -> None:
         queue.submit(job(takes=10 * MS, deadline=25 * MS), 4 * MS)
     queue.submit(job(takes=10 * MS, deadline=31 * MS), 4 * MS)
     assert queue.statistics().missed == 1
+
+
+@pytest.mark.parametrize(("ran", "is_hopeless"), [(14, False), (18, True)])
+def test_what_becomes_late_since_others_take_longer_is_given_up(
+    ran: int, is_hopeless: bool
+) -> None:
+    """Two wait for 10 ms each behind one that was to take 10 ms; the first is due at 25 ms."""
+    queue = scheduler("predicted-finish")
+    first = job(takes=10 * MS, deadline=HOUR)
+    second, third = job(takes=10 * MS, deadline=25 * MS), job(takes=10 * MS, deadline=35 * MS)
+    queue.submit(first, 0)
+    assert queue.next(0, ALL) is first
+    queue.submit(second, 0)
+    queue.submit(third, 0)
+    queue.ran(first, ran * MS)
+    assert queue.next(ran * MS, ALL) is (third if is_hopeless else second)
+    assert queue.take_expired() == ([second] if is_hopeless else [])
+    assert queue.failure is None
+    assert queue.statistics().expired == is_hopeless
+
+
+def test_nobody_is_given_up_while_runs_are_as_predicted() -> None:
+    queue = scheduler("predicted-finish")
+    first, second = job(takes=10 * MS, deadline=HOUR), job(takes=10 * MS, deadline=25 * MS)
+    queue.submit(first, 0)
+    assert queue.next(0, ALL) is first
+    queue.submit(second, 0)
+    queue.ran(first, 10 * MS)
+    assert queue.next(16 * MS, ALL) is second  # A core was late, but nothing took longer.
+
+
+@pytest.mark.parametrize("given", [3, None, [job()], ["a"]])
+def test_a_policy_that_gives_up_what_it_does_not_have_is_caught(given: object) -> None:
+    class Wrong(FirstComeFirstServed):
+        def gives_up(self, now_ns: int) -> object:
+            return given
+
+    queue = scheduler(Wrong())
+    each = job()
+    queue.submit(each, 0)
+    assert queue.next(0, ALL) is each
+    assert "gives_up: it gave" in str(queue.failure)
 
 
 def test_a_model_that_is_refused_for_its_estimate_is_tried_again() -> None:

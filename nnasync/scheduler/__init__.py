@@ -25,7 +25,9 @@ durations with steps that are larger downwards than upwards, so it settles at a 
 the work costs here and now. `best_ns` is a slowly forgotten minimum: what it costs when nothing
 disturbs it. `floor_ns` is the same, less what refusals have taken off it. `high_ns` is what
 one run in ten exceeds: it rises by a quarter with a longer run and falls by a thirtieth with a
-shorter one, so one long run, which may be the operating system's doing, hardly moves it.
+shorter one, so one long run, which may be the operating system's doing, hardly moves it. Runs on
+workers count for it and for `best_ns` as if they were as much shorter as runs on the thread of the
+loop usually are, where both are known.
 `worker_ns` is what runs on workers take, where caches are cold and cores are shared; it grows old
 while no worker is tried.
 

@@ -45,6 +45,7 @@ class GovernedQueue:
         self.queued = [0, 0, 0]
         self.backlog_ns = 0.0
         self._is_work_conserving = policy.is_work_conserving
+        self._gives_up: Callable[[int], object] | None = getattr(policy, "gives_up", None)
         self._totals = totals
         self._expired = expired
         self._patience_ns = patience_ns
@@ -90,7 +91,9 @@ class GovernedQueue:
         self._ask("remove", lambda: self.policy.remove(job))
 
     def next(self, now_ns: int) -> Job | None:
-        """The job that the policy hands out; what is too late is among the expired."""
+        """The job that the policy hands out; what is or will be too late is among the expired."""
+        if self._gives_up is not None and self._jobs:
+            self._give_up(self._gives_up, now_ns)
         while self._jobs:
             job = self._ask("next", lambda: self.policy.next(now_ns))
             if job is None:
@@ -130,6 +133,22 @@ class GovernedQueue:
         if self._kept_since_ns == NEVER_NS:
             return self._policys_due_ns(now_ns)
         return min(self._policys_due_ns(now_ns), self._kept_since_ns + self._patience_ns + 1)
+
+    def _give_up(self, gives_up: Callable[[int], object], now_ns: int) -> None:
+        """Let go of what the policy has no hope for any more, before its deadline."""
+        hopeless: object = self._ask("gives_up", lambda: gives_up(now_ns))
+        if not isinstance(hopeless, list | tuple):
+            if self.broken is None:
+                self._break("gives_up", f"it gave {hopeless!r}, not a list of jobs")
+            return
+        for job in hopeless:
+            if not isinstance(job, Job) or job not in self._jobs or job.deadline_ns == NEVER_NS:
+                self._break("gives_up", f"it gave {_told(job)}, which is not queued, or not due")
+                return
+            self.leave(job)
+            self._expired.append(job)
+            if job.estimate.ns > job.deadline_ns - now_ns:
+                job.estimate.refused()
 
     def _policys_due_ns(self, now_ns: int) -> int:
         due_ns: object = self._ask("due_ns", lambda: self.policy.due_ns(now_ns))

@@ -70,8 +70,8 @@ class Estimate:
             setattr(copy, name, getattr(self, name))
         return copy
 
-    def observe(self, duration_ns: int) -> None:
-        """Take a measured duration in."""
+    def observe(self, duration_ns: int, here: float = 1.0) -> None:
+        """Take a measured duration in; `here` is the share that a loop's thread would take."""
         self.samples += 1
         if self.samples == 1:
             self.ns = self.best_ns = self.floor_ns = self.high_ns = float(duration_ns)
@@ -85,18 +85,19 @@ class Estimate:
             ns += (duration_ns - ns) * _UP
         if duration_ns < best_ns:
             best_ns = float(duration_ns)
-        elif ns > best_ns:
-            best_ns += (ns - best_ns) * _FORGET
-        if duration_ns <= high_ns:
+        elif ns * here > best_ns:
+            best_ns += (ns * here - best_ns) * _FORGET
+        held_ns = duration_ns * here
+        if held_ns <= high_ns:
             high_ns *= _MOSTLY if self.samples > _FIRST else _AT_FIRST
-            self.high_ns = high_ns if high_ns > duration_ns else float(duration_ns)
+            self.high_ns = high_ns if high_ns > held_ns else float(held_ns)
         else:
-            high_ns = self._raised(high_ns, duration_ns)
-            self.high_ns = high_ns if high_ns < duration_ns else float(duration_ns)
+            high_ns = self._raised(high_ns, held_ns)
+            self.high_ns = high_ns if high_ns < held_ns else float(held_ns)
         self.ns = ns
         self.best_ns = self.floor_ns = best_ns
 
-    def _raised(self, high_ns: float, duration_ns: int) -> float:
+    def _raised(self, high_ns: float, duration_ns: float) -> float:
         """`high_ns` after a run that exceeds it: in steps, but for runs that exceed it by far.
 
         One of those may be the doing of the operating system. A second one soon after it says that
@@ -110,8 +111,13 @@ class Estimate:
         return raised_ns
 
     def observe_on_worker(self, duration_ns: int) -> None:
-        """Take in a duration that was measured on a worker; one alone at most doubles for it."""
-        self.observe(duration_ns)
+        """Take in a duration that was measured on a worker; one alone at most doubles for it.
+
+        Beside others runs are longer, there as here. By how much the usual one is, is no reason to
+        keep the next from the thread of the loop: it counts for neither `high_ns` nor `best_ns`.
+        """
+        here_ns, there_ns = max(self.alone_ns, self.beside_ns), self.worker_ns
+        self.observe(duration_ns, here_ns / there_ns if 0 < here_ns < there_ns else 1.0)
         self.worker_ns = _learnt(self.worker_ns, duration_ns, self.ns)
 
     def learn_manner(self, duration_ns: int) -> None:

@@ -11,7 +11,9 @@ neither been handed out nor removed since. A job whose deadline has passed is no
 is asked for.
 
 *Refusal.* `needed_ns` predicts when a job would end. What would be later than its deadline is
-refused before it has a place.
+refused before it has a place. A policy may have one call more, `gives_up(now_ns)`: a list of queued
+jobs for which there is no hope any more, though their deadlines are still to come. It is asked
+before each `next`, and who waits for them hears at once that they will not be met.
 
 *Giving way.* Where all cores are taken, `preempted` names the running job that is asked to stop at
 its next border of operations. It is pushed again then, and has `active_ns` by that time.
@@ -158,6 +160,10 @@ class Ordered:
         """The queued jobs that go before this one if it is queued now; looks at all of them."""
         key = self.key(job, now_ns)
         return [entry[-1] for entry in self._entries.values() if entry[0] <= key]
+
+    def in_order(self) -> list[Job]:
+        """The queued jobs, the next one first; looks at all of them."""
+        return [entry[-1] for entry in sorted(self._entries.values())]
 
     def _first(self) -> _Entry | None:
         heap, entries = self._heap, self._entries

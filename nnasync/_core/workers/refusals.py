@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nnasync._core.clock import now_ns
 from nnasync._core.workers.task import Task
 from nnasync.errors import (
     BadState,
@@ -33,9 +34,12 @@ def unwatched(error: Exception) -> NNError:
 
 
 def missed(task: Task) -> MissedDeadline:
-    """Its deadline has passed, before it began or since."""
+    """Its deadline has passed, before it began or since, or a policy gave it up before that."""
     if task.started_ns:
         text = f"the deadline of {task.name} passed during its execution"
         return because("running", MissedDeadlineTransient(text))
+    if task.deadline_ns > now_ns():
+        text = f"{task.name} could not be ready by its deadline any more: others took longer before"
+        return because("queue", MissedDeadlinePersistent(text))
     text = f"the deadline of {task.name} passed before its execution"
     return because("queue", MissedDeadlinePersistent(text))
