@@ -1,0 +1,206 @@
+"""A fuzzing process as its parent has it: given tasks, listened to, watched, and mourned.
+
+A process that ends has crashed at the input that it began last. One that says nothing for too long
+hangs, and one that has too much memory is ended before the machine has none: both are killed.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import IO
+
+import anyio
+import anyio.abc
+import msgspec
+from anyio.streams.buffered import BufferedByteReceiveStream
+
+from nnasync.errors import DeviceDied, GeneralFailure, InvalidArgument
+from nnasync.suites.fuzz import usage
+from nnasync.suites.fuzz.conversation import (
+    MAX_LINE_BYTES,
+    Begun,
+    Done,
+    Guided,
+    Ready,
+    Said,
+    Setting,
+    Task,
+    TaskEnded,
+    Unfit,
+)
+from nnasync.suites.fuzz.verdicts import Broken, InputResult
+
+WORKER = ("-m", "nnasync.suites.fuzz.worker")
+_START_S = 120.0
+_WATCH_S = 0.25
+_TOLD_BYTES = 1 << 20
+_SLACK_BYTES = 512 << 20
+_said: msgspec.json.Decoder[Said] = msgspec.json.Decoder(Said)
+
+
+class Child:
+    """A process in which inputs are tried."""
+
+    def __init__(
+        self, setting: Setting, process: anyio.abc.Process, errors: IO[bytes], limit_s: float
+    ) -> None:
+        if process.stdout is None:
+            raise GeneralFailure("a fuzzing process has no standard output")
+        self._setting = setting
+        self._process = process
+        self._errors = errors
+        self._limit_s = limit_s
+        self._lines = BufferedByteReceiveStream(process.stdout)
+        self._most_bytes = math.inf
+        self._killed: Broken | None = None
+        self.begun: Begun | None = None
+
+    async def ready(self) -> None:
+        """Wait for the device; raises InvalidArgument with why there is none, DeviceDied."""
+        await self._send(self._setting)
+        said = await self._hear(_START_S)
+        if isinstance(said, Unfit):
+            raise InvalidArgument(said.reason)
+        if not isinstance(said, Ready):
+            code = await self._end()
+            raise DeviceDied(
+                f"device {self._setting.device} does not start in a process of its own:"
+                f" {_ending(code)}{self._last_words()}"
+            )
+        resident = usage.resident_bytes(self._process.pid)
+        if resident:
+            self._most_bytes = resident + self._setting.memory_bytes + _SLACK_BYTES
+
+    async def does(
+        self, task: Task, done: Callable[[Begun, InputResult], object]
+    ) -> TaskEnded | None:
+        """Have a task carried out; None where the process was lost in it, and `done` heard why."""
+        self.begun = None
+        await self._send(task)
+        while True:
+            said = await self._hear(self._limit_s)
+            if isinstance(said, Begun):
+                self.begun = said
+            elif isinstance(said, Done) and self.begun is not None:
+                begun, self.begun = self.begun, None
+                done(begun, said.result)
+            elif isinstance(said, TaskEnded):
+                return said
+            elif isinstance(said, Unfit):
+                raise InvalidArgument(said.reason)
+            elif said is None:
+                code = await self._end()
+                if isinstance(task, Guided) and code == 0:
+                    return TaskEnded()
+                if self.begun is None:
+                    raise DeviceDied(f"a fuzzing process died: {_ending(code)}{self._last_words()}")
+                done(self.begun, self._verdict(code))
+                return None
+
+    async def _hear(self, limit_s: float) -> Said | None:
+        """The next line; None at the end, whoever made it."""
+        with anyio.move_on_after(limit_s) as scope:
+            try:
+                line = await self._lines.receive_until(b"\n", MAX_LINE_BYTES)
+            except (anyio.IncompleteRead, anyio.EndOfStream, anyio.ClosedResourceError):
+                return None
+            except anyio.DelimiterNotFound:
+                raise GeneralFailure("a fuzzing process said something too long") from None
+            try:
+                return _said.decode(line)
+            except msgspec.MsgspecError as error:
+                raise GeneralFailure(f"a fuzzing process said no message: {error}") from error
+        if scope.cancelled_caught:
+            self.kill(Broken.HANG)
+        return None
+
+    def kill(self, why: Broken) -> None:
+        """End the process for a broken promise."""
+        if self._process.returncode is None:
+            self._killed = self._killed or why
+            self._process.kill()
+
+    async def watch(self) -> None:
+        """End the process where it has too much memory; runs beside it."""
+        while self._process.returncode is None:
+            if usage.resident_bytes(self._process.pid) > self._most_bytes:
+                self.kill(Broken.MEMORY)
+                return
+            await anyio.sleep(_WATCH_S)
+
+    def _verdict(self, code: int) -> InputResult:
+        if self._killed is Broken.HANG:
+            return InputResult(broken=Broken.HANG, text=f"no answer within {self._limit_s:g} s")
+        if self._killed is Broken.MEMORY:
+            most = self._setting.memory_bytes >> 20
+            return InputResult(broken=Broken.MEMORY, text=f"it takes more than {most} MiB")
+        text = f"the process ended: {_ending(code)}{self._last_words()}"
+        return InputResult(broken=Broken.CRASH, text=text)
+
+    def _last_words(self) -> str:
+        """What the process said of its end, in one line: a sanitizer's report, or its stack."""
+        size = self._errors.seek(0, 2)
+        self._errors.seek(max(0, size - _TOLD_BYTES))
+        text = self._errors.read().decode(errors="replace")
+        found = re.findall(
+            r"^.*(?:ERROR: \w*Sanitizer|SUMMARY: |runtime error:|terminate called|what\(\):).*$",
+            text,
+            re.MULTILINE,
+        )[:3]
+        stack = re.findall(r'^  File ".*?([^/"]+)", line (\d+) in (\w+)', text, re.MULTILINE)[:2]
+        found += [f"{name}:{line} {function}" for name, line, function in stack]
+        return "".join(f"; {' '.join(line.split())[:200]}" for line in found)
+
+    async def _send(self, message: Setting | Task) -> None:
+        channel = self._process.stdin
+        if channel is None:
+            raise GeneralFailure("a fuzzing process has no standard input")
+        try:
+            await channel.send(msgspec.json.encode(message) + b"\n")
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            return  # It has died; the end of what it says tells.
+
+    async def _end(self) -> int:
+        with anyio.move_on_after(5):
+            return await self._process.wait()
+        self._process.kill()
+        return await self._process.wait()
+
+
+@asynccontextmanager
+async def child(setting: Setting, limit_s: float) -> AsyncIterator[Child]:
+    """A process with its device open; it is gone at the end."""
+    with tempfile.TemporaryFile() as errors:
+        process = await anyio.open_process(
+            [sys.executable, *WORKER], stdout=subprocess.PIPE, stderr=errors
+        )
+        try:
+            one = Child(setting, process, errors, limit_s)
+            await one.ready()
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(one.watch)
+                try:
+                    yield one
+                finally:
+                    tasks.cancel_scope.cancel()
+        finally:
+            with anyio.CancelScope(shield=True):
+                if process.returncode is None:
+                    process.kill()
+                await process.aclose()
+
+
+def _ending(code: int) -> str:
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"

@@ -1,0 +1,170 @@
+"""A process in which inputs are tried: `python -m nnasync.suites.fuzz.worker`.
+
+The setting comes in as the first line of standard input, then one task a line; what is said goes
+out as lines on what was standard output. Whatever the device does to this process, the last line
+says at which input. What a device prints goes to standard error, and so do the stacks of a crash.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import gc
+import itertools
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from nnasync._core.runtime import Options, open_runtime, run
+from nnasync.device import Device
+from nnasync.errors import NNError
+from nnasync.suites.fuzz import usage
+from nnasync.suites.fuzz.attempts import attempt
+from nnasync.suites.fuzz.conversation import (
+    Begun,
+    Done,
+    Ready,
+    Said,
+    Setting,
+    Single,
+    Stretch,
+    Task,
+    TaskEnded,
+    Unfit,
+)
+from nnasync.suites.fuzz.guided import guide
+from nnasync.suites.fuzz.inputs import FuzzInput, made, numbered, recipe_of
+from nnasync.suites.fuzz.seeds import FuzzSeeds
+from nnasync.suites.fuzz.verdicts import Broken, BrokenPromise, InputResult
+
+__all__ = ["main"]
+
+LEAK_BYTES = 4 << 20
+LEAK_REPEATS = 6
+_ADDRESS_SHARE = 2
+"""The address space may grow by so many times the memory: not all of it is used."""
+
+
+class _Worker:
+    """The device and the seeds, and a way to say things."""
+
+    def __init__(
+        self, setting: Setting, device: Device, folder: Path, say: Callable[[Said], None]
+    ) -> None:
+        self._setting = setting
+        self._device = device
+        self._folder = folder
+        self.say = say
+        self.seeds = FuzzSeeds(Path(setting.corpus) if setting.corpus else None)
+
+    async def does(self, task: Task) -> None:
+        """Carry a task out."""
+        before = usage.resident_bytes()
+        if isinstance(task, Stretch):
+            for number in range(task.start, task.stop):
+                self.say(Begun(number))
+                given = numbered(task.seed, number, task.kind, self.seeds)
+                self.say(Done(number, await self.tried(given)))
+        elif isinstance(task, Single):
+            await self._single(task)
+        else:
+            await guide(task, self.seeds, self.say, self.tried)
+        self.say(TaskEnded(usage.resident_bytes() - before))
+
+    async def _single(self, task: Single) -> None:
+        recipe = task.recipe
+        if recipe is None:
+            recipe = recipe_of(task.seed, task.number, task.kind, self.seeds)
+            if not self.seeds.is_own(recipe.seed):
+                given = made(recipe, self.seeds)
+                recipe = msgspec.structs.replace(recipe, content=given.file)
+        given = made(recipe, self.seeds)
+        self.say(Begun(task.number, recipe, given.digest))
+        self.say(Done(task.number, await self.tried(given)))
+
+    async def tried(self, given: FuzzInput) -> InputResult:
+        """What comes of an input, once, or several times where it may leak."""
+        before = usage.resident_bytes()
+        result = await self._once(given)
+        if result.broken is None and usage.resident_bytes() - before > LEAK_BYTES:
+            return await self._watched(given, result)
+        return result
+
+    async def _once(self, given: FuzzInput) -> InputResult:
+        usage.forget_peak()
+        before = usage.resident_bytes()
+        try:
+            ending = await attempt(self._device, given, self._folder)
+        except BrokenPromise as promise:
+            return InputResult(broken=promise.broken, text=str(promise))
+        except NNError as error:
+            text = f"closing: {type(error).__name__}: {error}"
+            return InputResult(broken=Broken.ERROR, text=text)
+        taken = usage.peak_bytes() - before
+        if taken > self._setting.memory_bytes:
+            return InputResult(broken=Broken.MEMORY, text=f"it took {taken >> 20} MiB")
+        return InputResult(ending)
+
+    async def _watched(self, given: FuzzInput, result: InputResult) -> InputResult:
+        """Whether each further time takes more memory, as the first one did."""
+        sizes = []
+        for _ in range(LEAK_REPEATS):
+            await self._once(given)
+            gc.collect()
+            sizes.append(usage.resident_bytes())
+        steps = [after - before for before, after in itertools.pairwise(sizes[1:])]
+        if min(steps) <= LEAK_BYTES // 4:
+            return result
+        each = sum(steps) // len(steps) >> 20
+        return InputResult(broken=Broken.LEAK, text=f"each time takes {each} MiB more")
+
+
+async def _work(channel: int) -> None:
+    encode = msgspec.json.Encoder().encode
+
+    def say(message: Said) -> None:
+        line = memoryview(encode(message) + b"\n")
+        while line:
+            line = line[os.write(channel, line) :]
+
+    read = sys.stdin.buffer.readline
+    setting = msgspec.json.decode(await anyio.to_thread.run_sync(read), type=Setting)
+    tasks: msgspec.json.Decoder[Task] = msgspec.json.Decoder(Task)
+    try:
+        with tempfile.TemporaryDirectory(prefix="nnasync-fuzz-") as folder:
+            isolate = [setting.device] if setting.isolate else []
+            options = Options(cores=1, state_dir=folder)
+            async with open_runtime(
+                devices=[setting.device], isolate=isolate, options=options
+            ) as runtime:
+                worker = _Worker(setting, runtime.devices[0], Path(folder), say)
+                if not setting.is_sanitized:
+                    usage.limit_address_space(_ADDRESS_SHARE * setting.memory_bytes)
+                say(Ready(worker.seeds.names("")[0]))
+                while line := await anyio.to_thread.run_sync(read):
+                    await worker.does(tasks.decode(line))
+    except (NNError, OSError) as error:
+        say(Unfit(f"{error}"))
+
+
+def main() -> int:
+    """Try what standard input says; Ctrl-C is the parent's to handle."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    faulthandler.enable()
+    channel = os.dup(sys.stdout.fileno())
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    try:
+        run(_work, channel)
+    except BrokenPipeError:
+        return 1  # Nobody listens any more.
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
