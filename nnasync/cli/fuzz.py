@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import argparse
 import os
-import time
 from collections.abc import Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import anyio.to_thread
 
-from nnasync import __version__, run
+from nnasync import run
 from nnasync.cli.argument_types import device, positive
-from nnasync.cli.interruption import interruptible
-from nnasync.cli.progress import Progress
-from nnasync.cli.suite.report import told
+from nnasync.cli.suite.output import add_output_options, run_suite
 from nnasync.cli.text import HelpFormatter
 from nnasync.devices import installed
 from nnasync.errors import InvalidArgument, NNError
-from nnasync.machine import cores_allowed
-from nnasync.suites import Standing, SuiteResult, SuiteRow, write_suite
+from nnasync.suites import Gathering
 from nnasync.suites.fuzz import (
     Broken,
     Campaign,
@@ -43,7 +38,7 @@ _EXAMPLES = """examples:
   nnasync fuzz --repeat findings/litert-cpu-tflite-crash-0123456789abcdef.json
 """
 _ALL = "all"
-_TOLD_EVERY = 5000
+_TOLD_EVERY = 100
 _SANITIZERS = ("ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS", "MSAN_OPTIONS")
 
 
@@ -89,7 +84,13 @@ def add_parser(commands: Any) -> None:
         help="folder of .tflite, .onnx and .nnm files to begin with, besides those that the "
         "project's own models make",
     )
-    parser.add_argument("--out", type=Path, metavar="DIR", help="where findings go (nnasync-fuzz)")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("nnasync-fuzz"),
+        metavar="DIR",
+        help="where findings go (%(default)s)",
+    )
     parser.add_argument(
         "--limit", type=_seconds, default=60.0, metavar="S", help="an input that takes longer hangs"
     )
@@ -99,7 +100,6 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--guided", action="store_true", help="let coverage choose the inputs (needs atheris)"
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the result to a file")
     parser.add_argument(
         "--repeat",
         type=Path,
@@ -107,6 +107,7 @@ def add_parser(commands: Any) -> None:
         metavar="FILE",
         help="try findings again, each on its own device or on --device",
     )
+    add_output_options(parser)
     parser.set_defaults(command=_command)
 
 
@@ -131,11 +132,13 @@ def _seconds(text: str) -> float:
 def _command(arguments: argparse.Namespace) -> int:
     if arguments.guided:
         check_guide()
+    if arguments.repeat:
+        return run(_repeat, arguments)
 
-    async def main() -> int:
-        return await (_repeat(arguments) if arguments.repeat else _fuzz(arguments))
+    async def work(gathering: Gathering) -> None:
+        await _fuzz(arguments, gathering)
 
-    return run(main)
+    return run_suite("fuzz", arguments, work)
 
 
 def _setting(arguments: argparse.Namespace, name: str, *, isolate: bool) -> Setting:
@@ -155,78 +158,38 @@ def _devices(named: Sequence[str] | None) -> list[str]:
     return [each.name for each in installed() if not each.absence]
 
 
-async def _fuzz(arguments: argparse.Namespace) -> int:
+async def _fuzz(arguments: argparse.Namespace, gathering: Gathering) -> None:
+    """Fuzz each device; whatever ends it, all rows so far are told."""
     names = await anyio.to_thread.run_sync(_devices, arguments.device)
-    out = arguments.out or Path("nnasync-fuzz")
-    campaigns: list[Campaign] = []
+    gathering.expected = len(names) * len(arguments.kind)
+    inputs = 0
 
-    def line() -> str:
-        count = sum(len(each.findings) for each in campaigns)
-        return f"{progress.done:,} inputs, {count} findings: {names[len(campaigns) - 1]}"
+    def step(text: str) -> None:
+        nonlocal inputs
+        inputs += 1
+        if inputs % _TOLD_EVERY == 0:
+            gathering.step(f"{inputs:,} inputs, {text} on {name}")
 
-    progress = Progress(line, every=_TOLD_EVERY)
-    began_at, started_s = (
-        datetime.now().astimezone().isoformat(timespec="seconds"),
-        time.monotonic(),
-    )
-    is_partial = True
-    async with interruptible() as interruption:
-        for name in names:
-            plan = FuzzPlan(
-                _setting(arguments, name, isolate=arguments.isolate),
-                arguments.kind,
-                arguments.runs,
-                arguments.seed,
-                arguments.limit,
-                out,
-                arguments.guided,
-            )
-            campaigns.append(Campaign(plan, progress.step))
-            await campaigns[-1].run()
-        is_partial = False
-    progress.close()
-    rows = tuple(row for campaign in campaigns for row in campaign.rows())
-    result = SuiteResult(
-        "fuzz",
-        _command_line(arguments),
-        began_at,
-        time.monotonic() - started_s,
-        rows,
-        {"cores": str(cores_allowed())},
-        {"nnasync": __version__},
-        is_partial,
-    )
-    if arguments.json:
-        await anyio.to_thread.run_sync(write_suite, arguments.json, result)
-    print(_text(result))
-    failed = result.standing not in (Standing.SUCCESS, Standing.SKIPPED)
-    return interruption.exit_code or int(failed)
-
-
-def _command_line(arguments: argparse.Namespace) -> str:
-    """The command that tries the same inputs again."""
-    parts = ["nnasync fuzz"]
-    parts += [f"--device {name}" for name in arguments.device or ()]
-    parts += ["--isolate"] * arguments.isolate
-    parts.append(f"--kind {','.join(kind.value for kind in arguments.kind)}")
-    parts.append(f"--runs {arguments.runs} --seed {arguments.seed}")
-    if arguments.corpus:
-        parts.append(f"--corpus {arguments.corpus}")
-    return " ".join([*parts, *["--guided"] * arguments.guided])
-
-
-def _text(result: SuiteResult) -> str:
-    lines = [told(result)]
-    lines += [line for row in result.rows for line in _finding_lines(row)]
-    return "\n".join(lines)
-
-
-def _finding_lines(row: SuiteRow) -> list[str]:
-    return [
-        f"{row.device}, {row.subject}: {finding.text}"
-        + (f"\n  {finding.command}" if finding.command else "")
-        for finding in row.findings
-    ]
+    for name in names:
+        plan = FuzzPlan(
+            _setting(arguments, name, isolate=arguments.isolate),
+            arguments.kind,
+            arguments.runs,
+            arguments.seed,
+            arguments.limit,
+            arguments.out,
+            arguments.guided,
+        )
+        campaign = Campaign(plan, step)
+        try:
+            await campaign.run()
+        finally:
+            for row in campaign.rows():
+                gathering.add(row)
+                for finding in row.findings:
+                    print(f"{row.device}, {row.subject}: {finding.text}")
+                    if finding.command:
+                        print(f"  {finding.command}")
 
 
 async def _repeat(arguments: argparse.Namespace) -> int:

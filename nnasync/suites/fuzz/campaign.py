@@ -75,8 +75,8 @@ class _Row:
 class Campaign:
     """The inputs of a plan on its device; `rows` says at any time what came of them so far."""
 
-    def __init__(self, plan: FuzzPlan, step: Callable[[], object] = lambda: None) -> None:
-        """`step` is called after each input."""
+    def __init__(self, plan: FuzzPlan, step: Callable[[str], object] = lambda kind: None) -> None:
+        """`step` is called with the kind of each input that is over."""
         self._plan = plan
         self._step = step
         self._rows: list[_Row] = []
@@ -128,7 +128,7 @@ class Campaign:
                 row.endings[result.ending] += 1
             else:
                 bad.append((begun.number, result))
-            self._step()
+            self._step(row.kind.value)
 
         task = Stretch(self._plan.seed, row.kind, start, stop)
         async with self._child() as one:
@@ -159,7 +159,7 @@ class Campaign:
                 row.endings[result.ending] += 1
             else:
                 bad.append((begun, result))
-            self._step()
+            self._step(row.kind.value)
 
         async with self._child() as one:
             if await one.does(task, done) is None:
