@@ -125,7 +125,7 @@ def _kinds(text: str) -> tuple[FuzzKind, ...]:
 def _seconds(text: str) -> float:
     value = float(text)
     if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is not a positive number of seconds")
+        raise argparse.ArgumentTypeError(f"{text} is no positive number of seconds")
     return value
 
 

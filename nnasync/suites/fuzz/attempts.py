@@ -20,7 +20,7 @@ from nnasync._core.importers import load
 from nnasync._core.validation import validate_model
 from nnasync.device import Device, PreparedModel
 from nnasync.errors import CallerError, DeviceDied, InvalidArgument, ModelError, NNError
-from nnasync.hal import ExecutionConfig, ExecutionResult, Model, Request
+from nnasync.hal import ExecutionConfig, ExecutionResult, Model, OperationType, Request
 from nnasync.suites.fuzz.cache_attempts import reloaded
 from nnasync.suites.fuzz.edits import Editor
 from nnasync.suites.fuzz.fills import FILLS, fill_allocations
@@ -34,6 +34,8 @@ __all__ = ["attempt"]
 
 LOOP_TIMEOUT_NS = 10_000_000
 DEADLINE_NS = 5_000_000_000
+MOST_OPERAND_BYTES = 1 << 28
+"""What the operands of a model may take that is prepared: a device may need it several times."""
 _LARGEST = 1 << 24
 Outputs = tuple[bytes, ...]
 
@@ -107,6 +109,8 @@ async def _prepared(device: Device, model: Model) -> PreparedModel | Ending:
         supported = await device.get_supported_operations(model)
         if not illegal and not all(supported):
             return Ending.UNSUPPORTED
+        if not illegal and _operand_bytes(model) > MOST_OPERAND_BYTES:
+            return Ending.TOO_LARGE
         prepared = await device.prepare_model(model)
     except DeviceDied:
         raise
@@ -121,6 +125,16 @@ async def _prepared(device: Device, model: Model) -> PreparedModel | Ending:
         await prepared.close()
         raise BrokenPromise(Broken.ACCEPTED, f"the device takes a model in which {illegal}")
     return prepared
+
+
+def _operand_bytes(model: Model) -> int:
+    """What all operands take whose shapes are known."""
+    return sum(
+        hal.byte_size(operand.type, operand.dimensions)
+        for graph in (model.main, *model.referenced)
+        for operand in graph.operands
+        if hal.has_dtype(operand.type)
+    )
 
 
 def _why_illegal(model: Model) -> str:
@@ -171,7 +185,10 @@ async def _run(
     fill: int,
     is_fitting: bool,
 ) -> Outputs | None:
-    """The outputs of one execution; None where it is not known where they are."""
+    """The outputs of one execution; None where it is not known where they are.
+
+    The first output of an LSTM is its scratch memory, whose content means nothing.
+    """
     pool = request.pools[0] if request.pools else 0
     if not is_fitting or isinstance(pool, int) or _takes_the_rest(request):
         with fill_allocations(fill):
@@ -187,8 +204,15 @@ async def _run(
     _check_beside(before, after, regions)
     if sizes is None:
         return None
+    meaningless = {
+        operation.outputs[0]
+        for operation in model.main.operations
+        if operation.type == OperationType.LSTM
+    }
     return tuple(
-        after[start : start + size] for (start, _), size in zip(regions, sizes, strict=True)
+        after[start : start + size]
+        for (start, _), size, index in zip(regions, sizes, model.main.output_indexes, strict=True)
+        if index not in meaningless
     )
 
 

@@ -154,6 +154,7 @@ class Child:
             text,
             re.MULTILINE,
         )[:3]
+        text = text.rpartition("Current thread ")[2]
         stack = re.findall(r'^  File ".*?([^/"]+)", line (\d+) in (\w+)', text, re.MULTILINE)[:2]
         found += [f"{name}:{line} {function}" for name, line, function in stack]
         return "".join(f"; {' '.join(line.split())[:200]}" for line in found)

@@ -105,10 +105,15 @@ def _model_bytes(model: Model) -> bytes:
     return repr(plain).encode() + values
 
 
+def fuzz_seed_of(seed: int, number: int, kind: FuzzKind, seeds: FuzzSeeds) -> str:
+    """The name of what a numbered input begins with."""
+    return random.Random(f"{seed}:{kind.value}:{number}:seed").choice(seeds.names(kind.suffix))
+
+
 def recipe_of(seed: int, number: int, kind: FuzzKind, seeds: FuzzSeeds) -> Recipe:
     """The recipe of a numbered input of a seed, its decisions written down."""
     source = RecordedRandom(f"{seed}:{kind.value}:{number}")
-    name = random.Random(f"{seed}:{kind.value}:{number}:seed").choice(seeds.names(kind.suffix))
+    name = fuzz_seed_of(seed, number, kind, seeds)
     _made(kind, name, source, seeds)
     return Recipe(kind, name, tuple(source.decisions))
 
@@ -116,7 +121,7 @@ def recipe_of(seed: int, number: int, kind: FuzzKind, seeds: FuzzSeeds) -> Recip
 def numbered(seed: int, number: int, kind: FuzzKind, seeds: FuzzSeeds) -> FuzzInput:
     """A numbered input of a seed."""
     source = RecordedRandom(f"{seed}:{kind.value}:{number}")
-    name = random.Random(f"{seed}:{kind.value}:{number}:seed").choice(seeds.names(kind.suffix))
+    name = fuzz_seed_of(seed, number, kind, seeds)
     return _made(kind, name, source, seeds)
 
 

@@ -47,8 +47,8 @@ __all__ = ["main"]
 
 LEAK_BYTES = 4 << 20
 LEAK_REPEATS = 6
-_ADDRESS_SHARE = 2
-"""The address space may grow by so many times the memory: not all of it is used."""
+_MORE_ADDRESSES = 1 << 30
+"""The address space may grow by twice the memory and so much, as not all of it is used."""
 
 
 class _Worker:
@@ -145,7 +145,7 @@ async def _work(channel: int) -> None:
             ) as runtime:
                 worker = _Worker(setting, runtime.devices[0], Path(folder), say)
                 if not setting.is_sanitized:
-                    usage.limit_address_space(_ADDRESS_SHARE * setting.memory_bytes)
+                    usage.limit_address_space(2 * setting.memory_bytes + _MORE_ADDRESSES)
                 say(Ready(worker.seeds.names("")[0]))
                 while line := await anyio.to_thread.run_sync(read):
                     await worker.does(tasks.decode(line))

@@ -1,0 +1,120 @@
+"""Devices that are made wrong on purpose get exactly their verdict, and findings are files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nnasync import run
+from nnasync.cli import main
+from nnasync.suites import Standing
+from nnasync.suites.fuzz import (
+    Broken,
+    Campaign,
+    FuzzFinding,
+    FuzzKind,
+    FuzzPlan,
+    Recipe,
+    Setting,
+    Tried,
+    read_finding,
+    repeat,
+)
+from nnasync.suites.fuzz.inputs import fuzz_seed_of
+from nnasync.suites.fuzz.seeds import FuzzSeeds
+
+PLACE = "tests.suites.fuzz.wrong"
+SEEDS = FuzzSeeds()
+ODD = next(name for name in SEEDS.names("") if name.endswith(" RELU"))
+EVEN = next(name for name in SEEDS.names("") if name.endswith(" TANH"))
+_MEMORY_BYTES = 64 << 20
+
+
+def tried(device: str, *seeds: str, limit_s: float = 60.0) -> list[Tried]:
+    setting = Setting(f"{PLACE}:{device}", memory_bytes=_MEMORY_BYTES)
+    recipes = [
+        FuzzFinding("x", Broken.CRASH, "", Recipe(FuzzKind.MODELS, seed), "") for seed in seeds
+    ]
+    return run(repeat, recipes, setting, limit_s)
+
+
+@pytest.mark.parametrize(
+    ("device", "broken", "text"),
+    [
+        ("crashing", Broken.CRASH, "the process ended: SIGSEGV; "),
+        ("leaking", Broken.LEAK, "each time takes "),
+        ("taking", Broken.MEMORY, "it took 1"),
+        ("undefined", Broken.UNDEFINED, "outputs depend on what was in memory before"),
+    ],
+)
+def test_each_gets_its_verdict_and_the_next_input_goes_on(
+    device: str, broken: Broken, text: str
+) -> None:
+    odd, even = tried(device, ODD, EVEN)
+    assert odd.result.broken is broken
+    assert odd.result.text.startswith(text)
+    assert even.result.broken is None
+    assert even.result.ending is not None
+
+
+def test_one_that_hangs_is_ended() -> None:
+    """It never answers, however long one waits; a second is enough to know."""
+    (odd,) = tried("hanging", ODD, limit_s=1.0)
+    assert (odd.result.broken, odd.result.text) == (Broken.HANG, "no answer within 1 s")
+
+
+def meets_odd_once(seed: int, runs: int) -> bool:
+    """Whether one of the first inputs of a seed begins with the odd model."""
+    return [fuzz_seed_of(seed, n, FuzzKind.CACHE, SEEDS) for n in range(runs)].count(ODD) == 1
+
+
+def test_a_campaign_shrinks_what_it_finds_and_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seed, runs = next(n for n in range(100_000) if meets_odd_once(n, 8)), 8
+    setting = Setting(f"{PLACE}:undefined")
+    plan = FuzzPlan(setting, (FuzzKind.CACHE,), runs, seed, out=tmp_path / "out")
+    kinds: list[str] = []
+    campaign = Campaign(plan, kinds.append)
+    run(campaign.run)
+    (row,), (found,) = campaign.rows(), campaign.findings
+    assert kinds == ["cache"] * runs
+    assert (row.standing, row.device) == (Standing.FAILURE, setting.device)
+    assert (found.broken, found.count) == (Broken.UNDEFINED, 1)
+    assert (found.recipe.seed, found.recipe.decisions) == (ODD, ())
+    (path,) = (tmp_path / "out").iterdir()
+    assert read_finding(path) == found
+    assert row.findings[0].command == f"nnasync fuzz --repeat {path}"
+    assert {figure.name: figure.value for figure in row.figures}["inputs"] == runs
+    assert main(["fuzz", "--repeat", str(path)]) == 1
+    assert "is undefined memory: outputs depend on" in capsys.readouterr().out
+
+
+def test_what_is_no_finding_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "finding.json"
+    path.write_text('{"device": "x"}')
+    assert main(["fuzz", "--repeat", str(path)]) == 1
+    assert f"{path} is no finding of nnasync fuzz" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (["--device", "missing", "--runs", "1"], "missing"),
+        (["--device", "nnasync-reference", "--corpus", "/missing"], "no folder of files"),
+        (["--repeat", "x.json", "--device", "a", "--device", "b"], "takes one --device"),
+    ],
+)
+def test_what_is_not_there_is_told(
+    options: list[str], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["fuzz", *options]) == 1
+    assert text in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("options", [["--kind", "models,nothing"], ["--limit", "0"]])
+def test_wrong_arguments(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["fuzz", *options])
+    assert "is no" in capsys.readouterr().err
