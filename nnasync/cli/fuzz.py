@@ -57,6 +57,14 @@ def add_parser(commands: Any) -> None:
         epilog=_EXAMPLES,
         formatter_class=HelpFormatter,
     )
+    _add_choices(parser)
+    _add_limits(parser)
+    add_output_options(parser)
+    parser.set_defaults(command=_command)
+
+
+def _add_choices(parser: argparse.ArgumentParser) -> None:
+    """What is tried on what."""
     parser.add_argument(
         "--device",
         metavar="NAME",
@@ -76,6 +84,10 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--runs", type=positive, default=1000, metavar="N", help="inputs of a kind (%(default)s)"
     )
+
+
+def _add_limits(parser: argparse.ArgumentParser) -> None:
+    """Which inputs, what they may take, and where findings go."""
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="which ones (%(default)s)")
     parser.add_argument(
         "--corpus",
@@ -107,8 +119,6 @@ def add_parser(commands: Any) -> None:
         metavar="FILE",
         help="try findings again, each on its own device or on --device",
     )
-    add_output_options(parser)
-    parser.set_defaults(command=_command)
 
 
 def _kinds(text: str) -> tuple[FuzzKind, ...]:
