@@ -51,6 +51,7 @@ PROGRAMS: dict[str, str] = {
     "demo": "from nnasync.cli import main; main(['demo', '--help'])",
     "engines": _ENGINES,
     "experiments": "import pandas, pyarrow, rich, nnasync.experiments",
+    "fuzz": "import atheris; from nnasync.suites.fuzz import check_guide; check_guide()",
     "litert": _on("litert-cpu"),
     "live": "import starlette, uvicorn, websockets, nnasync.streaming.webrtc",
     "media": "import av, nnasync.streaming as s; s.camera, s.video_file",
