@@ -23,6 +23,7 @@ from nnasync.hal import Array, ExecutionPreference, Model, PerformanceInfo, Stru
 _EXAMPLES = """examples:
   nnasync calibrate
   nnasync calibrate --device litert-cpu
+  nnasync calibrate mobilenet_v1_1.0_224_quant.tflite tts_float.tflite
   nnasync calibrate --check
 """
 _FLAGGED = 2.0
@@ -47,13 +48,17 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "calibrate",
         help="measure the performance figures of the devices",
-        description="Run networks of the kinds that NNAPI names (MobileNet v1 and v2, LSTMs for "
-        "speech and text; float, relaxed and quantized; random weights) on each installed device, "
-        "and keep exec_time and power_usage by operand type, as ratios to the reference. The "
-        "devices report these figures from then on. Power is energy where the machine tells it, "
-        "else processor time.",
+        description="Run networks on each installed device, and keep exec_time and power_usage by "
+        "operand type, as ratios to the reference: those that come with nnasync (speech, words, "
+        "digits, boxes), MobileNet v1 and v2 and a text LSTM with random weights (float, relaxed "
+        "and quantized), single operations for the types that no network has most of, and the "
+        "networks of files that are named. The devices report these figures from then on. Power "
+        "is energy where the machine tells it, else processor time.",
         epilog=_EXAMPLES,
         formatter_class=HelpFormatter,
+    )
+    parser.add_argument(
+        "files", type=Path, nargs="*", metavar="MODEL", help="a network more, or a folder of some"
     )
     parser.add_argument(
         "--device", action="append", metavar="NAME", help="only this device; may be repeated"
@@ -71,7 +76,7 @@ def add_parser(commands: Any) -> None:
 
 def _command(arguments: argparse.Namespace) -> int:
     names = None if arguments.device is None else _without_reference(arguments.device)
-    networks = reference_networks(quick=arguments.quick)
+    networks = reference_networks(arguments.files, quick=arguments.quick)
     measurements: list[Measurement] = run(_measure_all, names, networks)
     figures = figures_of(measurements)
     if arguments.check:

@@ -1,20 +1,30 @@
-"""The networks that a calibration measures, built here with random weights.
+"""The networks that a calibration measures: real ones, and where there are none, of real shapes.
 
-They have the shapes of those that NNAPI names for its performance figures: MobileNet v1 and v2 for
-images, an LSTM for speech and one for text, each in float and relaxed, and the MobileNets
-quantized. What the weights are makes no difference to how long they take.
+Of what NNAPI names for performance figures, the network for speech recognition is here with its
+weights, and so are those of the demo; they are also what `nnasync suite benchmark` measures. The
+MobileNets v1 and v2 and an LSTM for text are built with random weights, which make no difference to
+how long they take; files of the real ones can be named. Types that none of these has the most of
+get networks of a few operations on large tensors, so that no figure is stated that nobody measured.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
-from nnasync import ModelBuilder, Value
+from nnasync import ModelBuilder, Value, load
+from nnasync.cli import demo_data
 from nnasync.devices import RELAXED
-from nnasync.hal import Array, Model, OperandType, Struct
+from nnasync.errors import InvalidArgument, ModelError
+from nnasync.hal import Array, ChannelQuant, Model, OperandType, OperationType, Struct
+from nnasync.kernels import Tensor
+from nnasync.suites.data import NETWORK
 
 _V1 = (
     *((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2)),
@@ -41,25 +51,116 @@ class ReferenceNetwork(Struct, frozen=True):
     build: Callable[[], Model]
 
 
-def reference_networks(*, quick: bool = False) -> tuple[ReferenceNetwork, ...]:
-    """All networks; quick ones are of the same kinds, but small."""
+_DEMO = ("digits", "digits_large", "detector", "words")
+_FILES = (".nnm", ".onnx", ".tflite")
+_KINDS = {_FLOAT.name: "float", _UINT8.name: "uint8", _INT8.name: "int8"}
+_FEW = (
+    *(OperandType.TENSOR_FLOAT16, OperandType.TENSOR_INT32, OperandType.TENSOR_BOOL8),
+    *(OperandType.TENSOR_QUANT8_SYMM, OperandType.TENSOR_QUANT8_SYMM_PER_CHANNEL),
+)
+"""Types that networks have some operands of, but not most."""
+
+
+def reference_networks(
+    files: Sequence[Path] = (), *, quick: bool = False
+) -> tuple[ReferenceNetwork, ...]:
+    """All networks, and those of files and folders; quick ones are small, but of the same kinds.
+
+    Raises InvalidArgument or OSError for files that are no networks.
+    """
+    return (
+        *_real_networks(quick=quick),
+        *_shapes(quick=quick),
+        *_few_operations(quick=quick),
+        *_of_files(files),
+    )
+
+
+def figure_of(model: Model) -> str:
+    """The operand type, or "relaxed", of the first inputs of most of a model's operations."""
+    operands = model.main.operands
+    kinds = Counter(operands[operation.inputs[0]].type for operation in model.main.operations)
+    ((most, _),) = kinds.most_common(1)
+    is_relaxed = model.relax_computation_float32_to_float16 and most == _FLOAT
+    return RELAXED if is_relaxed else OperandType(most).name
+
+
+def _real_networks(*, quick: bool) -> Iterator[ReferenceNetwork]:
+    """Those that come with nnasync, and those in float relaxed, too."""
+    names = () if quick else _DEMO
+    for name, path in (
+        ("phones", NETWORK),
+        *((name, demo_data.path(f"{name}.nnm")) for name in names),
+    ):
+        model = load(path)
+        yield _known(name, model)
+        if figure_of(model) == _FLOAT.name:
+            yield _known(
+                name, msgspec.structs.replace(model, relax_computation_float32_to_float16=True)
+            )
+
+
+def _known(name: str, model: Model) -> ReferenceNetwork:
+    figure = figure_of(model)
+    return ReferenceNetwork(f"{name}, {_KINDS.get(figure, figure)}", figure, lambda: model)
+
+
+def _of_files(places: Sequence[Path]) -> Iterator[ReferenceNetwork]:
+    for place in places:
+        inside = [each for each in sorted(place.glob("*")) if each.suffix in _FILES]
+        if place.is_dir() and not inside:
+            raise InvalidArgument(f"{place} has no networks: no {', '.join(_FILES)} is in it")
+        for path in inside or [place]:
+            model = load(path)
+            if any(0 in model.main.operands[n].dimensions for n in model.main.input_indexes):
+                raise InvalidArgument(f"{path} has inputs whose shape is not fixed")
+            yield _known(path.name, model)
+
+
+def _shapes(*, quick: bool) -> Iterator[ReferenceNetwork]:
+    """What NNAPI names, as far as it is not here with its weights."""
     width, size, units = (0.25, 96, 64) if quick else (1.0, 224, 512)
-    found = []
     for relaxed in (False, True):
         figure = RELAXED if relaxed else _FLOAT.name
         kind = "relaxed" if relaxed else "float"
-        found += [
-            _network(f"MobileNet v1, {kind}", figure, _mobilenet_v1, _FLOAT, width, size, relaxed),
-            _network(f"MobileNet v2, {kind}", figure, _mobilenet_v2, _FLOAT, width, size, relaxed),
-            _network(f"speech LSTM, {kind}", figure, _lstm, 40, units, 2, 42, relaxed),
-            _network(f"text LSTM, {kind}", figure, _lstm, 128, units, 1, 1000, relaxed),
-        ]
+        images = (_FLOAT, width, size, relaxed)
+        yield _network(f"MobileNet v1, {kind}", figure, _mobilenet_v1, *images)
+        yield _network(f"MobileNet v2, {kind}", figure, _mobilenet_v2, *images)
+        yield _network(f"text LSTM, {kind}", figure, _lstm, 128, units, 1, 1000, relaxed)
     for type, kind in ((_UINT8, "uint8"), (_INT8, "int8")):
-        found += [
-            _network(f"MobileNet v1, {kind}", type.name, _mobilenet_v1, type, width, size, False),
-            _network(f"MobileNet v2, {kind}", type.name, _mobilenet_v2, type, width, size, False),
-        ]
-    return tuple(found)
+        images = (type, width, size, False)
+        yield _network(f"MobileNet v1, {kind}", type.name, _mobilenet_v1, *images)
+        yield _network(f"MobileNet v2, {kind}", type.name, _mobilenet_v2, *images)
+
+
+def _few_operations(*, quick: bool) -> Iterator[ReferenceNetwork]:
+    """For each of the other types what operations may have it first."""
+    shape = (8, 64) if quick else (256, 1024)
+    kinds = (OperationType.CAST, OperationType.DEQUANTIZE, OperationType.ADD)
+    for type in _FEW:
+        for kind in (*kinds, OperationType.LOGICAL_AND):
+            # Not every operation has every type.
+            with contextlib.suppress(ModelError):
+                yield _known(kind.name.lower(), _few(kind, type, shape))
+
+
+def _few(kind: OperationType, type: OperandType, shape: tuple[int, int]) -> Model:
+    """One operation on a large tensor; raises ModelError where it does not take the type."""
+    builder = ModelBuilder(kind.name.lower())
+    if type == OperandType.TENSOR_QUANT8_SYMM_PER_CHANNEL:
+        scales = ChannelQuant((0.5,) * shape[0], 0)
+        x = builder.constant(np.ones(shape, np.int8), channel_quant=scales)
+    else:
+        scale = 0.5 if type == OperandType.TENSOR_QUANT8_SYMM else 0.0
+        x = builder.input("x", shape, type=type, scale=scale)
+    others: tuple[Any, ...] = ()
+    output: Value | Tensor = Tensor(type=_FLOAT, shape=shape)
+    if kind is OperationType.ADD:
+        others, output = (x, np.int32(0)), x
+    elif kind is OperationType.LOGICAL_AND:
+        others, output = (x,), x
+    builder.output("y", builder.operation(kind, x, *others, output=output))
+    return builder.build()
 
 
 def _network(

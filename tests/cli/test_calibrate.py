@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 
 import pytest
 
+from nnasync import ModelBuilder, save
 from nnasync._core.compilation import RELAXED, read_calibration
+from nnasync._core.drivers import built_in, is_installed
 from nnasync.cli import main
 from nnasync.cli.calibrate import Measurement, deviations, figures_of
-from nnasync.cli.reference_networks import reference_networks
-from nnasync.hal import OperandType, OperationType, PerformanceInfo
+from nnasync.cli.reference_networks import ReferenceNetwork, figure_of, reference_networks
+from nnasync.errors import InvalidArgument
+from nnasync.hal import Model, OperandType, OperationType, PerformanceInfo
 
 REFERENCE = "nnasync-reference"
 
@@ -76,24 +80,70 @@ def test_a_device_that_reports_nothing_is_flagged() -> None:
 # -- the networks
 
 
-@pytest.mark.parametrize("network", reference_networks(quick=True), ids=lambda each: each.name)
-def test_networks_are_what_they_are_called(network: object) -> None:
-    from nnasync.cli.reference_networks import ReferenceNetwork
+@functools.cache
+def quick() -> dict[ReferenceNetwork, Model]:
+    """The small networks, built once."""
+    return {network: network.build() for network in reference_networks(quick=True)}
 
-    assert isinstance(network, ReferenceNetwork)
-    model = network.build()
+
+@pytest.mark.parametrize("network", quick(), ids=lambda each: each.name)
+def test_networks_are_what_they_are_called(network: ReferenceNetwork) -> None:
+    model = quick()[network]
     types = {operand.type for operand in model.main.operands}
     assert model.relax_computation_float32_to_float16 == (network.figure == RELAXED)
     wanted = "TENSOR_FLOAT32" if network.figure == RELAXED else network.figure
     assert OperandType[wanted] in types
+    assert figure_of(model) == network.figure
     kinds = [operation.type for operation in model.main.operations]
     if "v1" in network.name:
         assert kinds.count(OperationType.DEPTHWISE_CONV_2D) == 13
     elif "v2" in network.name:
         assert kinds.count(OperationType.DEPTHWISE_CONV_2D) == 17
         assert kinds.count(OperationType.ADD) == 10
-    else:
-        assert kinds.count(OperationType.LSTM) == len(model.state) // 2
+    elif "LSTM" in network.name or "phones" in network.name:
+        assert kinds.count(OperationType.LSTM) == len(model.state) // 2 > 0
+
+
+def test_the_suite_s_networks_are_among_them() -> None:
+    names = {network.name: network.figure for network in reference_networks()}
+    assert names["phones, float"] == names["words, float"] == "TENSOR_FLOAT32"
+    assert names["digits, relaxed"] == names["digits_large, relaxed"] == RELAXED
+    assert names["detector, int8"] == "TENSOR_QUANT8_ASYMM_SIGNED"
+    assert "detector, relaxed" not in names
+
+
+@pytest.mark.parametrize("name", ["litert-cpu", "openvino-cpu", "onnxruntime-cpu"])
+def test_a_network_tells_each_figure_that_an_engine_states(name: str) -> None:
+    """But of types that only whole ONNX files have: 16-bit quantized tensors."""
+    if not is_installed(name):
+        pytest.skip(f"{name} is not installed")
+    engine = built_in(name)
+    taken = {network: all(engine.supported_operations(model)) for network, model in quick().items()}
+    told = {network.figure for network, is_taken in taken.items() if is_taken}
+    stated = {entry.type.name for entry in engine.capabilities.operand_performance}
+    of_files = {"TENSOR_QUANT16_SYMM", "TENSOR_QUANT16_ASYMM"} & stated
+    assert told == (stated - of_files) | {RELAXED}
+
+
+def test_files_and_folders_are_measured_too(tmp_path: Path) -> None:
+    network = reference_networks(quick=True)[0].build()
+    save(network, tmp_path / "b.nnm")
+    (tmp_path / "notes.txt").write_text("none")
+    found = reference_networks([tmp_path, tmp_path / "b.nnm"], quick=True)
+    added = found[len(reference_networks(quick=True)) :]
+    assert [each.name for each in added] == ["b.nnm, float"] * 2
+    assert added[0].build().main == network.main
+
+
+def test_a_folder_without_networks_and_inputs_without_a_shape(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match=r"has no networks: no \.nnm, \.onnx, \.tflite"):
+        reference_networks([tmp_path])
+    builder = ModelBuilder("open")
+    x = builder.input("x", (0, 2))
+    builder.output("y", builder.relu(x))
+    save(builder.build(), tmp_path / "open.nnm")
+    with pytest.raises(InvalidArgument, match=r"open\.nnm has inputs whose shape is not fixed"):
+        reference_networks([tmp_path])
 
 
 def test_full_networks_have_the_weights_of_the_real_ones() -> None:
@@ -115,14 +165,9 @@ def test_figures_are_kept_and_reported(
 ) -> None:
     assert main(["calibrate", "--quick", "--device", "null", "--json"]) == 0
     told = capsys.readouterr()
-    assert "12 of 12" in told.err
+    assert "19 of 19" in told.err
     figures = json.loads(told.out)["figures"]["null"]
-    assert set(figures) == {
-        "TENSOR_FLOAT32",
-        RELAXED,
-        "TENSOR_QUANT8_ASYMM",
-        "TENSOR_QUANT8_ASYMM_SIGNED",
-    }
+    assert set(figures) == {network.figure for network in reference_networks(quick=True)}
     # It computes nothing, so it is many times as fast as the reference.
     assert all(0 < info["exec_time"] < 0.5 for info in figures.values())
     kept = read_calibration(state_folder)["null"]
