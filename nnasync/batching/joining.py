@@ -107,6 +107,11 @@ def sample_of(ports: Sequence[Port]) -> list[Array] | None:
     return arrays
 
 
+def can_be_tried(net: Joinable) -> bool:
+    """Whether a call of one row can be made up, to measure with: nothing but the rows is open."""
+    return not any(0 in port.shape[1:] for port in net.inputs)
+
+
 def agree(alone: Any, together: Any) -> bool:
     """Whether a call has the answer that it would have by itself, as near as engines compute."""
     firsts = alone if isinstance(alone, tuple) else (alone,)

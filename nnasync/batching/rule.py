@@ -4,8 +4,8 @@ Of what waits, the most urgent request is always taken. Others join it in the or
 long as nobody who could be answered in time alone is late because of that: a run with all of them,
 taken twice for safety, has to end by the earliest deadline. Where there is room for more, they wait
 for it until the window of the eldest is over, and no longer than the slack of the most urgent one
-allows. What cannot be in time even alone goes alone: it gets its own answer, or error, and nobody
-else's.
+allows; not at all where one is due and it is not known how long a run takes. What cannot be in time
+even alone goes alone: it gets its own answer, or error, and nobody else's.
 """
 
 from __future__ import annotations
@@ -54,8 +54,11 @@ def next_step(
     )
     members = [order[0]]
     rows, due_ns = waiting[order[0]].rows, waiting[order[0]].deadline_ns
-    if now_ns + cost_of(rows) > due_ns:
+    cost_ns = cost_of(rows)
+    if now_ns + cost_ns > due_ns:
         return Together((order[0],))
+    if cost_ns == 0 and due_ns < math.inf:
+        window_ns = 0
     for place in order[1:]:
         more = rows + waiting[place].rows
         if more <= most_rows and now_ns + _SAFETY * cost_of(more) <= due_ns:

@@ -89,6 +89,9 @@ def _add_security(parser: argparse.ArgumentParser) -> None:
         "own then",
     )
     parser.add_argument(
+        "--allow-settings", action="store_true", help="let clients change how much is logged"
+    )
+    parser.add_argument(
         "--shared-memory",
         action="store_true",
         help="let clients register shared memory, although --host lets in other machines",
@@ -205,6 +208,7 @@ def _options(arguments: argparse.Namespace) -> ServeOptions:
     return ServeOptions(
         api_keys={} if arguments.api_keys is None else _keys(arguments.api_keys),
         allow_load=arguments.allow_load,
+        allow_settings=arguments.allow_settings,
         drain_s=arguments.drain,
         poll_s=arguments.poll,
         cache_dir=arguments.cache,

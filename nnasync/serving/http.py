@@ -18,6 +18,7 @@ import anyio.to_thread
 import msgspec
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from nnasync._core.clock import now_ns
 from nnasync.serving.content_coding import accepted, packed, unpacked
 from nnasync.serving.http_exchange import (
     JSON_TYPE,
@@ -31,7 +32,7 @@ from nnasync.serving.http_exchange import (
 )
 from nnasync.serving.http_routes import routes
 from nnasync.serving.json_protocol import BINARY, LENGTH_HEADER, decoded, encoded
-from nnasync.serving.messages import Bytes, InferAnswer
+from nnasync.serving.messages import Bytes
 from nnasync.serving.problems import ServingError, as_serving_error
 from nnasync.serving.server import ModelServer
 
@@ -43,6 +44,7 @@ _PACKED_HERE_BYTES = 1 << 14
 """What is larger is packed in a thread: it takes milliseconds, without the interpreter lock."""
 _JOINED_BYTES = 1 << 16
 """Pieces of a shorter response are sent as one: a copy costs less than sending once more."""
+_Encoded = tuple[bytes, list[Bytes]]
 _BINARY_TYPE = (b"content-type", BINARY.encode())
 
 
@@ -103,7 +105,7 @@ async def _answered(
     receive: Receive,
 ) -> tuple[int, Head, list[Bytes]]:
     """The status, the header and the pieces of the response."""
-    limits = server.limits
+    limits, arrived_ns = server.limits, now_ns()
     client = client_of(server, scope, headers)
     deadline = deadline_of(headers)
     body = await read_body(receive, headers, limits.body_bytes, limits.body_s)
@@ -119,9 +121,14 @@ async def _answered(
     level = level_of(headers)
     if level and not request.priority:
         request = msgspec.structs.replace(request, priority=level)
-    found = server.start(request, client=client, deadline=deadline)
-    answer = found if isinstance(found, InferAnswer) else await _watched(found, receive)
-    text, tensors = encoded(answer, request)
+    found = server.start(
+        request,
+        client=client,
+        deadline=deadline,
+        arrived_ns=arrived_ns,
+        finish=lambda answer: encoded(answer, request),
+    )
+    text, tensors = found if isinstance(found, tuple) else await _watched(found, receive)
     pieces: list[Bytes] = [text, *tensors]
     head = [_BINARY_TYPE, (_LENGTH, b"%d" % len(text))] if tensors else [JSON_TYPE]
     size = sum(map(len, pieces))
@@ -144,9 +151,9 @@ async def _packed(pieces: list[Bytes], size: int, coding: str) -> bytes:
     return await anyio.to_thread.run_sync(packed, body, coding)
 
 
-async def _watched(work: Coroutine[Any, Any, InferAnswer], receive: Receive) -> InferAnswer:
+async def _watched(work: Coroutine[Any, Any, _Encoded], receive: Receive) -> _Encoded:
     """Await an answer, and give it up where the client hangs up; raises HungUp then."""
-    answer: InferAnswer | None = None
+    answer: _Encoded | None = None
     problem: ServingError | None = None
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_cancel_on_hang_up, receive, tasks.cancel_scope)

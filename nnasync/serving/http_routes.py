@@ -19,7 +19,7 @@ from nnasync.serving.json_protocol import JSON
 from nnasync.serving.metrics import CONTENT_TYPE, metrics_text
 from nnasync.serving.problems import ServingError, invalid
 from nnasync.serving.server import ModelServer
-from nnasync.serving.shared_memory import no_cuda
+from nnasync.serving.shared_memory import SharedMemory, no_cuda
 
 _encode = msgspec.json.Encoder().encode
 _Endpoint = Callable[[Request], Awaitable[Response]]
@@ -74,7 +74,7 @@ def _route(server: ModelServer, path: str, endpoint: _Endpoint, method: str = "G
     """A route for those who have a key, where keys are needed."""
 
     async def checked(request: Request) -> Response:
-        client_of(server, request.scope, dict(request.scope["headers"]))
+        request.state.client = client_of(server, request.scope, dict(request.scope["headers"]))
         return await endpoint(request)
 
     return Route(path, checked, methods=[method])
@@ -209,21 +209,24 @@ class _Register(Struct, frozen=True):
 
 
 def _system_memory(server: ModelServer) -> list[Route]:
-    shared = server.shared_memory
+    def shared(request: Request) -> SharedMemory:
+        return server.memory_of(request.state.client)
 
     async def status(request: Request) -> Response:
-        return _answer(shared.status(request.path_params.get("region")))
+        return _answer(shared(request).status(request.path_params.get("region")))
 
     async def register(request: Request) -> Response:
         try:
             wanted = msgspec.convert(await _body(server, request), _Register)
         except msgspec.ValidationError as error:
             raise invalid(f"failed to parse the request: {error}") from error
-        shared.register(request.path_params["region"], wanted.key, wanted.offset, wanted.byte_size)
+        shared(request).register(
+            request.path_params["region"], wanted.key, wanted.offset, wanted.byte_size
+        )
         return _empty()
 
     async def unregister(request: Request) -> Response:
-        shared.unregister(request.path_params.get("region"))
+        shared(request).unregister(request.path_params.get("region"))
         return _empty()
 
     place = "/v2/systemsharedmemory"

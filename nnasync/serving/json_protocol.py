@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from nnasync.serving.datatypes import to_raw
 from nnasync.serving.limits import Limits
@@ -210,7 +211,8 @@ def encoded(answer: InferAnswer, request: InferRequest) -> tuple[bytes, list[Byt
     """The JSON of an answer, and the bytes of tensors that follow it.
 
     An output is given as bytes where the request asks for that, by output or in general. FP16 and
-    BF16, which JSON has no words for, raise ServingError otherwise.
+    BF16, and values that are infinite or no numbers, for which JSON has no words, raise
+    ServingError otherwise.
     """
     binary = {output.name: output.binary for output in request.outputs}
     outputs: list[dict[str, Any]] = []
@@ -234,7 +236,23 @@ def encoded(answer: InferAnswer, request: InferRequest) -> tuple[bytes, list[Byt
     head["model_name"] = answer.model
     head["model_version"] = answer.version
     head["outputs"] = outputs
-    return _encode(head), pieces
+    text = _encode(head)
+    if b"null" in text:
+        _check_finite(answer.outputs, outputs)
+    return text, pieces
+
+
+def _check_finite(outputs: Sequence[OutputTensor], told: Sequence[Mapping[str, Any]]) -> None:
+    """Raises ServingError for values that are infinite or no numbers: JSON has null for them."""
+    for tensor, fields in zip(outputs, told, strict=True):
+        array = tensor.array
+        if "data" not in fields or array is None or array.dtype.kind != "f":
+            continue
+        if not np.isfinite(array).all():
+            raise invalid(
+                f"output '{tensor.name}' has values that are infinite or no numbers, for which "
+                "JSON has no words; ask for it as binary"
+            )
 
 
 def _json_values(tensor: OutputTensor) -> list[Any]:

@@ -224,11 +224,18 @@ class Repository:
 
     def index(self) -> list[ModelIndexEntry]:
         """All versions that are served, or are not and why."""
-        return [self._entries[key] for key in sorted(self._entries)]
+        return [self._told(key) for key in sorted(self._entries)]
+
+    def _told(self, key: _Key) -> ModelIndexEntry:
+        """What is noted of a version, and what is to be said of one that is served otherwise."""
+        entry = self._entries[key]
+        if entry.state != READY or entry.reason or not self._models.has(*key):
+            return entry
+        return ModelIndexEntry(*key, READY, self._models.find(*key).remark)
 
     def problems_of(self, name: str) -> str:
         """Why files of a model could not be loaded; empty where all were."""
-        reasons = [entry.reason for entry in self.index() if entry.name == name]
+        reasons = [self._entries[key].reason for key in sorted(self._entries) if key[0] == name]
         return "; ".join(reason for reason in reasons if reason)
 
     def close(self) -> None:

@@ -2,7 +2,8 @@
 
 A sequence is a burst: its requests run in the order in which they came, each on the state that the
 last one left. One that is answered with an error leaves the state as it was, so that a client may
-send it again; but a sequence whose first request fails has not begun.
+send it again; but a sequence whose first request fails has not begun, and those that were sent
+behind that one are not run.
 
 A sequence belongs to the client that began it, and to the version of the model that was served
 then: a newer one is for the sequences that begin after it. It ends with the request that says so,
@@ -28,10 +29,16 @@ import anyio
 
 from nnasync._core.clock import Deadline
 from nnasync._core.execution.burst import Burst
-from nnasync.errors import DeviceError, ResourceExhaustedTransient
+from nnasync.errors import (
+    BadState,
+    DeviceError,
+    MissedDeadlinePersistent,
+    ResourceExhaustedTransient,
+    because,
+)
 from nnasync.hal import Array, Priority
 from nnasync.serving.messages import InferRequest
-from nnasync.serving.problems import invalid
+from nnasync.serving.problems import ServingError, invalid
 from nnasync.serving.served_model import ServedModel
 from nnasync.serving.tensors import Signature
 
@@ -73,8 +80,13 @@ class Sequences:
         per_client: int = 64,
         most: int = 4096,
         now_ns: Callable[[], int] = time.monotonic_ns,
+        on_end: Callable[[], object] = lambda: None,
     ) -> None:
-        """A client may have `per_client` sequences open at once, all clients `most`."""
+        """A client may have `per_client` sequences open at once, all clients `most`.
+
+        `on_end` is called whenever one has ended.
+        """
+        self._on_end = on_end
         self._per_client = per_client
         self._most = most
         self._now_ns = now_ns
@@ -121,12 +133,15 @@ class Sequences:
         else:
             sequence = self._found(key, request, states)
         with self._used(key, sequence, is_first=request.sequence_start):
-            burst = await sequence.burst()
-            value = await burst(*arrays, deadline=deadline, priority=priority)
-            found = sequence.model.listed(value)
-            if request.parameters.get(EXPORT_STATE) is True:
-                exported = await burst.state()
-                found = [*found, *(exported[state.name] for state in sequence.model.states)]
+            if request.sequence_start:
+                async with sequence.line:
+                    await sequence.open()
+                    found = await sequence.run(request, arrays, deadline, priority)
+            else:
+                await sequence.turn(deadline)
+                if sequence.has_failed_first:
+                    raise _no_start(key)
+                found = await sequence.run(request, arrays, deadline, priority)
         if request.sequence_end:
             self._end(key, sequence)
         return found
@@ -153,10 +168,7 @@ class Sequences:
     ) -> _OpenSequence:
         sequence = self._open.get(key)
         if sequence is None or request.version not in ("", sequence.model.version):
-            raise invalid(
-                f"inference request for sequence {key[2]} to model '{key[1]}' must specify the "
-                "START flag on the first request of the sequence"
-            )
+            raise _no_start(key)
         if states:
             raise invalid(
                 f"inference request for sequence {key[2]} to model '{key[1]}' has states "
@@ -171,6 +183,7 @@ class Sequences:
         try:
             yield
         except BaseException as error:
+            sequence.has_failed_first |= is_first
             if is_first or isinstance(error, DeviceError):
                 self._end(key, sequence)
             raise
@@ -184,6 +197,7 @@ class Sequences:
             if not self._counts[key[0]]:
                 del self._counts[key[0]]
         sequence.end()
+        self._on_end()
 
     def end_idle(self) -> int | None:
         """End what nobody has used for long enough; when the next one may be due, if any is left.
@@ -227,26 +241,53 @@ class _OpenSequence:
         model.enter()
         self.model = model
         self._states = states
+        self.line = anyio.Lock()
+        """The first request has it until it is answered; the others pass in their order."""
+        self.has_failed_first = False
         self._burst: Burst[Any] | None = None
-        self._opening = anyio.Lock()
         self._in_flight = 0
         self._is_ended = self._is_closed = False
         self._last_ns = 0
 
-    async def burst(self) -> Burst[Any]:
-        """Its burst, opened by who comes first; the others get on in the order of their coming."""
-        async with self._opening:
-            if self._burst is None:
-                burst: Burst[Any] = self.model.net.burst(depth=_DEPTH, on_full="refuse")
-                await burst.__aenter__()
-                try:
-                    if self._states:
-                        await burst.load_state(self._states)
-                except BaseException:
-                    burst.close()
-                    raise
-                self._burst = burst
-        return self._burst
+    async def open(self) -> None:
+        """Open its burst, for the first request."""
+        burst: Burst[Any] = self.model.net.burst(depth=_DEPTH, on_full="refuse")
+        await burst.__aenter__()
+        try:
+            if self._states:
+                await burst.load_state(self._states)
+        except BaseException:
+            burst.close()
+            raise
+        self._burst = burst
+
+    async def turn(self, deadline: Deadline | None) -> None:
+        """Wait until the first request is answered, and those that came before have gone on.
+
+        Raises MissedDeadline where the deadline passes before.
+        """
+        with anyio.move_on_after(_patience_s(deadline)):
+            async with self.line:
+                return
+        raise _late()
+
+    async def run(
+        self,
+        request: InferRequest,
+        arrays: Sequence[Array],
+        deadline: Deadline | None,
+        priority: Priority,
+    ) -> Sequence[Array]:
+        """The outputs, and the states if the request exports them; raises what a burst raises."""
+        burst = self._burst
+        if burst is None:
+            raise BadState(f"a sequence of model {self.model.name!r} is not open")
+        value = await burst(*arrays, deadline=deadline, priority=priority)
+        found = self.model.listed(value)
+        if request.parameters.get(EXPORT_STATE) is True:
+            exported = await burst.state()
+            found = [*found, *(exported[state.name] for state in self.model.states)]
+        return found
 
     def enter(self) -> None:
         """Note a request in flight."""
@@ -275,3 +316,27 @@ class _OpenSequence:
         if self._burst is not None:
             self._burst.close()
         self.model.leave()
+
+
+async def until_set(event: anyio.Event, deadline: Deadline | None) -> None:
+    """Wait for an event; raises MissedDeadline where the deadline passes before it is set."""
+    with anyio.move_on_after(_patience_s(deadline)):
+        await event.wait()
+        return
+    raise _late()
+
+
+def _patience_s(deadline: Deadline | None) -> float | None:
+    return None if deadline is None else max(0.0, deadline.remaining_ns() * 1e-9)
+
+
+def _late() -> MissedDeadlinePersistent:
+    text = "the deadline passed while the request waited for the one before it"
+    return because("queue", MissedDeadlinePersistent(text))
+
+
+def _no_start(key: _Key) -> ServingError:
+    return invalid(
+        f"inference request for sequence {key[2]} to model '{key[1]}' must specify the START flag "
+        "on the first request of the sequence"
+    )

@@ -18,7 +18,8 @@ class ServeOptions(Struct, frozen=True, kw_only=True):
     """What a server allows.
 
     api_keys: a key for each client; where there are any, requests must bring one. allow_load:
-    whether models may be loaded and unloaded by requests. drain_s: how long requests in flight may
+    whether models may be loaded and unloaded by requests. allow_settings: whether requests may
+    change how much is logged. drain_s: how long requests in flight may
     take once the server is to end. poll_s: how often the folder of models is looked at (0: never).
     cache_dir: where compiled models are kept. shared_memory: whether clients may register files of
     shared memory, which is for those of the same machine.
@@ -27,6 +28,7 @@ class ServeOptions(Struct, frozen=True, kw_only=True):
     limits: Limits = Limits()
     api_keys: dict[str, str] = msgspec.field(default_factory=dict)
     allow_load: bool = False
+    allow_settings: bool = False
     drain_s: float = 10.0
     poll_s: float = 2.0
     cache_dir: Path | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ import msgspec
 from nnasync._core.clock import Deadline
 from nnasync._core.execution import Net, Port
 from nnasync.batching import Batcher
+from nnasync.batching.joining import can_be_tried
 from nnasync.errors import BadState, InvalidArgument, ResourceExhaustedTransient, because
 from nnasync.hal import Array, Priority
 from nnasync.serving.datatypes import datatype_of
@@ -22,7 +24,13 @@ from nnasync.serving.statistics import ModelStatistics
 from nnasync.serving.tensors import ServedPort, Signature
 from nnasync.tracing.families import Family
 
+logger = logging.getLogger(__name__)
+
 PLATFORM = "nnasync"
+_NOT_JOINED = (
+    "requests are not joined: the inputs leave more open than the first dimension, so that it "
+    'cannot be measured whether it pays; when = "always" in the settings of batching joins them'
+)
 
 
 class ServedModel:
@@ -46,6 +54,8 @@ class ServedModel:
             net.model.state or settings.batching or settings.instances or settings.max_batch_size
         )
         """Whether a request is one call of the network, which nothing else has a say in."""
+        self.remark = ""
+        """What is not done for it that its settings ask for, and why."""
         self._batcher: Batcher | None = None
         self._places = Places(settings.instances) if settings.instances else None
         self._users = 0
@@ -124,11 +134,17 @@ class ServedModel:
     async def join_requests(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
         """Have requests joined, as the settings say, until the model is retired and unused.
 
-        It is started when that is possible; raises InvalidArgument where it is not.
+        It is started when that is possible; raises InvalidArgument where it is not. Where it cannot
+        be measured whether it pays, they are not joined, and `remark` says so.
         """
         batching = self.settings.batching
         if batching is None:
             raise BadState(f"model {self.name!r} joins no requests")
+        if batching.when == "pays" and not can_be_tried(self.net):
+            self.remark = _NOT_JOINED
+            logger.warning("model %s, version %s: %s", self.name, self.version, _NOT_JOINED)
+            task_status.started()
+            return
         async with Batcher(
             self.net,
             max_rows=batching.max_size,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Self
@@ -38,17 +38,20 @@ from nnasync.serving.model_settings import ModelSettings
 from nnasync.serving.models import Models
 from nnasync.serving.problems import ServingError, as_serving_error, invalid
 from nnasync.serving.repository import READY, Repository
-from nnasync.serving.sequences import Sequences, signature_in_sequence
+from nnasync.serving.sequences import Sequences, signature_in_sequence, until_set
 from nnasync.serving.serve_options import ServeOptions
 from nnasync.serving.served_model import ServedModel
 from nnasync.serving.settings import LogSettings, TraceSettings
-from nnasync.serving.shared_memory import SharedMemory
+from nnasync.serving.shared_memory import ClientsMemory, SharedMemory
 from nnasync.serving.tensors import arrays_of, outputs_of, wanted_outputs
 
 logger = logging.getLogger(__name__)
 
 NAME = "nnasync"
 _CODING_THREADS = 2
+_ABOUT_TO_END = "the server is about to end"
+_NEVER_NS = 2**62
+"""A time-out that ends later is none."""
 EXTENSIONS = (
     "classification",
     "model_repository",
@@ -67,19 +70,24 @@ EXTENSIONS = (
 class _Call:
     """A request that was admitted, on its way."""
 
-    __slots__ = ("account", "arrays", "begun_ns", "deadline", "model", "priority", "ready_ns",
-                 "request", "signature", "wanted")  # fmt: skip
+    __slots__ = ("account", "arrays", "begun_ns", "behind", "deadline", "finish", "memory", "model",
+                 "priority", "ready_ns", "request", "signature", "wanted")  # fmt: skip
 
     arrays: Sequence[Array]
+    behind: anyio.Event | None
+    finish: Callable[[InferAnswer], Any] | None
+    memory: SharedMemory
     wanted: Sequence[tuple[int, RequestedOutput]]
     ready_ns: int
 
-    def __init__(self, model: ServedModel, account: Account, request: InferRequest) -> None:
+    def __init__(
+        self, model: ServedModel, account: Account, request: InferRequest, arrived_ns: int
+    ) -> None:
         self.model = model
         self.account = account
         self.request = request
         self.signature = model.signature
-        self.begun_ns = now_ns()
+        self.begun_ns = arrived_ns
         self.deadline: Deadline | None = None
         self.priority = Priority.MEDIUM
 
@@ -101,12 +109,13 @@ class ModelServer:
         self.limits = self.options.limits
         self.models = Models()
         self.accounts = Accounts(self.limits.clients)
-        self.shared_memory = SharedMemory(
+        self.shared_memory = ClientsMemory(
             self.limits.regions, is_allowed=self.options.shared_memory
         )
-        self.sequences = Sequences(self.limits.sequences_per_client)
+        self._memory_of_all = self.shared_memory.of("")
+        self.sequences = Sequences(self.limits.sequences_per_client, on_end=self._look)
         self.trace = TraceSettings()
-        self.log = LogSettings()
+        self.log = LogSettings(may_change=self.options.allow_settings)
         self.coding_threads = anyio.CapacityLimiter(_CODING_THREADS)
         """Bodies that are unpacked at the same time: a small one may become as large as allowed."""
         self.is_ready = False
@@ -153,17 +162,26 @@ class ModelServer:
             self.shared_memory.close()
 
     async def drain(self) -> bool:
-        """Take no more requests, and wait for what is in flight, for as long as the options say.
+        """Begin nothing more, and wait for what has begun, for as long as the options say.
 
-        Returns whether all of it was answered.
+        Requests of sequences that are open are answered until these end. Returns whether nothing
+        that is in flight is left.
         """
         self.is_ready = False
-        if not self._in_flight:
-            return True
-        self._nothing_left = anyio.Event()
-        with anyio.move_on_after(self.options.drain_s):
-            await self._nothing_left.wait()
+        if self._in_flight or len(self.sequences):
+            self._nothing_left = anyio.Event()
+            with anyio.move_on_after(self.options.drain_s):
+                await self._nothing_left.wait()
         return not self._in_flight
+
+    def _look(self) -> None:
+        """See whether who waits for the end need wait no more."""
+        if self._nothing_left is not None and not self._in_flight and not len(self.sequences):
+            self._nothing_left.set()
+
+    def memory_of(self, client: str) -> SharedMemory:
+        """The regions of a client: its own where keys tell clients apart, else those of all."""
+        return self.shared_memory.of(client) if self.options.api_keys else self._memory_of_all
 
     async def add(self, net: Net[Any], settings: ModelSettings) -> None:
         """Serve a network under the name of the settings; it is closed with this server.
@@ -182,19 +200,28 @@ class ModelServer:
         Raises ServingError and nothing else; to be cancelled where the client hangs up.
         """
         found = self.start(request, client=client, deadline=deadline)
-        return found if isinstance(found, InferAnswer) else await found
+        answer: InferAnswer = found if isinstance(found, InferAnswer) else await found
+        return answer
 
     def start(
-        self, request: InferRequest, *, client: str = "", deadline: Deadline | None = None
-    ) -> InferAnswer | Coroutine[Any, Any, InferAnswer]:
+        self,
+        request: InferRequest,
+        *,
+        client: str = "",
+        deadline: Deadline | None = None,
+        arrived_ns: int = 0,
+        behind: anyio.Event | None = None,
+        finish: Callable[[InferAnswer], Any] | None = None,
+    ) -> Any:
         """The answer where it can be given at once, else what gives it, and must be awaited.
 
-        Raises ServingError and nothing else.
+        `finish` makes of it what is sent, and is a part of the answering: where it raises, the
+        request has failed. `arrived_ns` is when the request came, if that was not now; it is run
+        once the event `behind` is set. Raises ServingError and nothing else.
         """
         try:
-            model = self.sequences.model_of(request, client) or self.models.find(
-                request.model, request.version
-            )
+            open_model = self.sequences.model_of(request, client)
+            model = open_model or self.models.find(request.model, request.version)
         except ServingError as error:
             account = self.accounts.of(UNKNOWN, "", client)
             account.tally.calls += 1
@@ -202,12 +229,13 @@ class ModelServer:
             raise
         account = self.accounts.of(model.name, model.version, client)
         account.tally.calls += 1
-        call = _Call(model, account, request)
+        call = _Call(model, account, request, arrived_ns or now_ns())
+        call.behind, call.finish, call.memory = behind, finish, self.memory_of(client)
         try:
-            if not self.is_ready:
-                raise ServingError(HTTPStatus.SERVICE_UNAVAILABLE, "the server is about to end")
+            if not self.is_ready and open_model is None:
+                raise ServingError(HTTPStatus.SERVICE_UNAVAILABLE, _ABOUT_TO_END)
             self._begin(call, deadline)
-            answer = self._answer_now(call)
+            answer = None if behind is not None else self._answer_now(call)
             if answer is not None:
                 return answer
             self._enter(call, client)
@@ -227,16 +255,16 @@ class ModelServer:
             longest_us = settings.longest_timeout_ms * 1000
             limit_us = min(limit_us or longest_us, longest_us)
         if limit_us:
-            own = Deadline(call.begun_ns + int(limit_us * 1000))
+            own = Deadline(min(call.begun_ns + int(limit_us * 1000), _NEVER_NS))
             deadline = own if deadline is None else min(own, deadline)
         call.deadline = deadline
         if request.sequence_id or model.is_stateful:
             call.signature = signature_in_sequence(model, request)
         call.wanted = wanted_outputs(request, call.signature)
-        call.arrays = arrays_of(request, call.signature, self.limits, self.shared_memory)
+        call.arrays = arrays_of(request, call.signature, self.limits, call.memory)
         call.ready_ns = now_ns()
 
-    def _answer_now(self, call: _Call) -> InferAnswer | None:
+    def _answer_now(self, call: _Call) -> Any:
         """The answer, if the network gives it without waiting."""
         model, arrays = call.model, call.arrays
         if len(arrays) != 1 or call.priority is not model.net.priority or not model.runs_plainly:
@@ -256,7 +284,7 @@ class ModelServer:
         call.model.enter()
         self._in_flight[client] = in_flight + 1
 
-    async def _answer_later(self, call: _Call, client: str) -> InferAnswer:
+    async def _answer_later(self, call: _Call, client: str) -> Any:
         model = call.model
         try:
             values, device_ns = await self._run(call, client)
@@ -274,12 +302,13 @@ class ModelServer:
                 self._in_flight[client] = left
             else:
                 del self._in_flight[client]
-                if self._nothing_left is not None and not self._in_flight:
-                    self._nothing_left.set()
+                self._look()
 
     async def _run(self, call: _Call, client: str) -> tuple[Sequence[Array], int | None]:
         """The outputs, and how long the device took where it says so."""
         model, request = call.model, call.request
+        if call.behind is not None:
+            await until_set(call.behind, call.deadline)
         if request.sequence_id:
             values = await self.sequences.run(
                 model, request, call.arrays, deadline=call.deadline, priority=call.priority,
@@ -288,15 +317,18 @@ class ModelServer:
             return values, None
         return await model.run(call.arrays, call.deadline, call.priority)
 
-    def _answer(self, call: _Call, values: Sequence[Array], device_ns: int | None) -> InferAnswer:
+    def _answer(self, call: _Call, values: Sequence[Array], device_ns: int | None) -> Any:
         model, ran_ns = call.model, now_ns()
-        outputs = outputs_of(call.wanted, values, call.signature, self.shared_memory)
+        outputs = outputs_of(call.wanted, values, call.signature, call.memory)
+        answer: Any = InferAnswer(model.name, model.version, call.request.id, outputs)
+        if call.finish is not None:
+            answer = call.finish(answer)
         took_ns = ran_ns - call.ready_ns
         infer_ns = took_ns if device_ns is None else min(device_ns, took_ns)
         size, read_ns = model.batch_size_of(call.arrays), call.ready_ns - call.begun_ns
         model.statistics.succeeded(size, took_ns - infer_ns, read_ns, infer_ns, now_ns() - ran_ns)
         call.account.tally.completed += 1
-        return InferAnswer(model.name, model.version, call.request.id, outputs)
+        return answer
 
     def _failed(self, call: _Call, error: Exception) -> ServingError:
         """Account for an error; what is sent for it."""
@@ -361,6 +393,8 @@ class ModelServer:
         self.sequences.close_model(name)
 
     def _check_may_load(self) -> None:
+        if not self.is_ready:
+            raise ServingError(HTTPStatus.SERVICE_UNAVAILABLE, _ABOUT_TO_END)
         if not self.options.allow_load:
             raise ServingError(
                 HTTPStatus.FORBIDDEN,

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any
 
-from nnasync.serving.problems import invalid
+from nnasync.serving.problems import ServingError, invalid
 
 _LOGGER = logging.getLogger("nnasync")
 _OFF = {
@@ -43,7 +44,9 @@ class TraceSettings:
 class LogSettings:
     """What of nnasync is logged."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, may_change: bool = True) -> None:
+        """Unless clients `may_change` the settings, they can only be read."""
+        self._may_change = may_change
         self._told: dict[str, Any] = {
             "log_file": "",
             "log_info": True,
@@ -56,7 +59,8 @@ class LogSettings:
     def changed(self, changes: Mapping[str, Any]) -> dict[str, Any]:
         """The settings with these changes; unknown ones are passed over, as Triton does.
 
-        Raises ServingError for a file, a format, and values of other types.
+        Raises ServingError for a file, a format, values of other types, and any change where none
+        is allowed.
         """
         found = dict(self._told)
         for name, value in changes.items():
@@ -70,6 +74,11 @@ class LogSettings:
             if name == "log_verbose_level" and not 0 <= value <= 10:
                 raise invalid("'log_verbose_level' is from 0 to 10")
             found[name] = value
+        if found == self._told:
+            return found
+        if not self._may_change:
+            text = "the log is not changed by clients: this server has no --allow-settings"
+            raise ServingError(HTTPStatus.FORBIDDEN, text)
         self._told = found
         _LOGGER.setLevel(_level(found))
         return dict(found)

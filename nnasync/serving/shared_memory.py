@@ -47,21 +47,57 @@ class RegionStatus(Struct, frozen=True):
     byte_size: int
 
 
-class SharedMemory:
-    """The regions that are registered with a server.
+class ClientsMemory:
+    """The regions of all clients of a server, each of which sees its own alone.
 
-    With `is_allowed` false nothing can be registered. What it raises is ServingError.
+    With `is_allowed` false nothing can be registered.
     """
 
     def __init__(self, most_regions: int = 256, *, is_allowed: bool = True) -> None:
         self._is_allowed = is_allowed
         self._most = most_regions
+        self._of: dict[str, SharedMemory] = {}
+        self._all: list[SharedMemory] = []
+
+    def of(self, client: str) -> SharedMemory:
+        """The regions of a client."""
+        found = self._of.get(client)
+        if found is None:
+            found = SharedMemory(self._most, is_allowed=self._is_allowed, beside=self._all)
+            self._of[client] = found
+        return found
+
+    def close(self) -> None:
+        """Forget all regions of all clients."""
+        for each in self._all:
+            each.close()
+
+
+class SharedMemory:
+    """The regions that one client has registered with a server.
+
+    With `is_allowed` false nothing can be registered. What it raises is ServingError.
+    """
+
+    def __init__(
+        self,
+        most_regions: int = 256,
+        *,
+        is_allowed: bool = True,
+        beside: list[SharedMemory] | None = None,
+    ) -> None:
+        """`beside` are those of other clients, to which these are added; the number is for all."""
+        self._is_allowed = is_allowed
+        self._most = most_regions
         self._regions: dict[str, _Region] = {}
+        self._beside = [] if beside is None else beside
+        self._beside.append(self)
 
     def register(self, name: str, key: str, offset: int, byte_size: int) -> None:
         """Map a file of shared memory, or a part of it, under a name.
 
-        Raises where the name is taken, where there is no such file, and where it is shorter.
+        Raises where the name is taken, where there is no such file, where it is shorter, and where
+        another client has it registered.
         """
         if not self._is_allowed:
             raise ServingError(HTTPStatus.FORBIDDEN, "shared memory is turned off on this server")
@@ -69,13 +105,21 @@ class SharedMemory:
             raise invalid("a shared memory region must have a name")
         if name in self._regions:
             raise invalid(f"shared memory region '{name}' already in manager")
-        if len(self._regions) >= self._most:
+        if sum(len(each._regions) for each in self._beside) >= self._most:
             text = f"there are {self._most} shared memory regions, the most that are allowed"
             raise ServingError(HTTPStatus.SERVICE_UNAVAILABLE, text)
         if not 0 < byte_size <= _MOST_BYTES or not 0 <= offset <= _MOST_BYTES:
             raise invalid(f"Invalid offset + byte size for shared memory region: '{name}'")
         status = RegionStatus(name, key, offset, byte_size)
-        self._regions[name] = _opened(status)
+        region = _opened(status)
+        if any(each.has(region.file) for each in self._beside if each is not self):
+            region.close()
+            raise _cannot_open(status)
+        self._regions[name] = region
+
+    def has(self, file: tuple[int, int]) -> bool:
+        """Whether a file, by its device and number, is registered."""
+        return any(region.file == file for region in self._regions.values())
 
     def unregister(self, name: str | None = None) -> None:
         """Forget a region, or all; requests that use it keep its memory until their end."""
@@ -122,6 +166,8 @@ class _Region:
         self.status = status
         self.pool = pool
         self._fd = fd
+        about = os.fstat(fd)
+        self.file = (about.st_dev, about.st_ino)
 
     def check(self) -> None:
         """Raise where the file has become shorter than the region."""

@@ -169,6 +169,7 @@ async def test_a_late_call_has_its_own_answer_while_the_others_go_on() -> None:
 async def test_a_call_that_is_late_while_it_runs_with_others() -> None:
     net = Net()
     async with rig(net, window_us=3e8, max_rows=2) as (batcher, group):
+        batcher._costs.observe(1, 1e6)
         late, other = Attempt(), Attempt()
         group.start_soon(late.run, asking(batcher, 1, deadline=nn.within(ms=30)))
         group.start_soon(other.run, asking(batcher, 2))

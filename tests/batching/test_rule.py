@@ -124,3 +124,10 @@ def test_costs_follow_what_runs_take() -> None:
     for _ in range(50):
         costs.observe(2, 300)
     assert 295 < costs(2) <= 300
+
+
+def test_nobody_waits_into_a_deadline_while_it_is_not_known_how_long_a_run_takes() -> None:
+    due = Waiting(1, NOW, NOW + 50 * MS)
+    assert next_step([due], NOW, Costs(), 100 * MS, 8) == Together((0,))
+    assert isinstance(next_step([Waiting(1, NOW)], NOW, Costs(), 100 * MS, 8), Until)
+    assert next_step([due], NOW, linear((MS, 0)), 100 * MS, 8) == Until(NOW + 48 * MS)

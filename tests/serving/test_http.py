@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import logging
 import zlib
+from multiprocessing import shared_memory
 from typing import Any
 
 import httpx
@@ -299,6 +301,63 @@ async def test_floats_of_two_bytes() -> None:
         assert answer.content.endswith((2 * ROW).astype(np.float16).tobytes())
         in_json = await client.post(INFER, json={"inputs": [{**told, "data": [1, 2, 3, 4]}]})
         assert "sending BF16 data via JSON is not supported" in in_json.json()["error"]
+
+
+async def test_what_json_cannot_carry_is_refused_and_counted_as_failed() -> None:
+    async with serving(datatypes={"y": "FP16"}) as server, browsing(server) as client:
+        answer = await client.post(INFER, json=body())
+        assert answer.status_code == 400
+        assert "sending FP16 data via JSON is not supported" in answer.json()["error"]
+        assert outcomes(server) == {"failed": 1}
+    async with serving() as server, browsing(server) as client:
+        huge = {**ROW_JSON, "data": [3e38, 0, 0, 0]}
+        answer = await client.post(INFER, json={"inputs": [huge], "id": "null"})
+        assert answer.status_code == 400
+        assert "output 'y' has values that are infinite or no numbers" in answer.json()["error"]
+        fine = await client.post(INFER, json=body(id="null"))
+        assert fine.json()["id"] == "null"
+        assert outcomes(server) == {"failed": 1, "completed": 1}
+
+
+async def test_clients_with_keys_have_regions_of_their_own() -> None:
+    options = ServeOptions(poll_s=0, api_keys={"a": "ann", "b": "bob"})
+    ann, bob = ({"x-api-key": key} for key in "ab")
+    memory = shared_memory.SharedMemory(create=True, size=64)
+    place = "/v2/systemsharedmemory"
+    told = {"key": f"/{memory.name}", "byte_size": 64}
+    inputs = {**BINARY, "parameters": {"shared_memory_region": "r", "shared_memory_byte_size": 16}}
+    try:
+        async with serving(options=options) as server, browsing(server) as client:
+
+            async def ask(path: str, who: dict[str, str], json: object) -> httpx.Response:
+                return await client.post(path, headers=who, json=json)
+
+            assert (await ask(f"{place}/region/r/register", ann, told)).status_code == 200
+            assert (await ask(f"{place}/region/r/register", bob, told)).status_code == 500
+            assert (await ask(f"{place}/unregister", bob, {})).status_code == 200
+            assert (await client.get(f"{place}/status", headers=bob)).json() == []
+            assert len((await client.get(f"{place}/status", headers=ann)).json()) == 1
+            assert (await ask(INFER, bob, {"inputs": [inputs]})).status_code == 404
+            assert (await ask(INFER, ann, {"inputs": [inputs]})).status_code == 200
+            assert (await ask(f"{place}/region/r/unregister", ann, {})).status_code == 200
+            assert (await ask(f"{place}/region/r/register", bob, told)).status_code == 200
+    finally:
+        memory.close()
+        memory.unlink()
+
+
+@pytest.mark.parametrize(("is_allowed", "status"), [(False, 403), (True, 200)])
+async def test_the_log_is_changed_where_that_is_allowed(is_allowed: bool, status: int) -> None:
+    level = logging.getLogger("nnasync").level
+    options = ServeOptions(poll_s=0, allow_settings=is_allowed)
+    try:
+        async with serving(options=options) as server, browsing(server) as client:
+            assert (await client.post("/v2/logging", json={"log_info": True})).status_code == 200
+            answer = await client.post("/v2/logging", json={"log_error": False})
+            assert answer.status_code == status
+            assert (await client.get("/v2/logging")).json()["log_error"] is not is_allowed
+    finally:
+        logging.getLogger("nnasync").setLevel(level)
 
 
 async def test_nothing_is_served_that_does_not_fit_its_settings() -> None:

@@ -9,6 +9,7 @@ from http import HTTPStatus
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import numpy as np
 import pytest
 
@@ -32,7 +33,7 @@ SECOND_NS = 1_000_000_000
 class Rig:
     """A model with sequences, and a clock that tests turn."""
 
-    def __init__(self, model: ServedModel, **limits: int) -> None:
+    def __init__(self, model: ServedModel, **limits: Any) -> None:
         self.model = model
         self.time_ns = 0
         self.sequences = Sequences(now_ns=lambda: self.time_ns, **limits)
@@ -203,6 +204,35 @@ async def test_a_sequence_whose_first_request_fails_has_not_begun(rig: Rig) -> N
     assert len(rig.sequences) == rig.users == 0
     with no_start(7):
         await rig(1)
+
+
+async def test_what_was_sent_behind_a_first_request_that_fails_is_not_run(rig: Rig) -> None:
+    async def send_first() -> None:
+        with pytest.raises(MissedDeadline):
+            await rig(1, flags="s", deadline=nn.within(ms=-1))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(send_first)
+        while not len(rig.sequences):
+            await anyio.lowlevel.checkpoint()
+        with no_start(7):
+            await rig(2)
+    assert len(rig.sequences) == rig.users == 0
+
+
+async def test_a_deadline_holds_behind_a_first_request(rig: Rig) -> None:
+    await rig(1, flags="s")
+    (sequence,) = rig.sequences._open.values()
+
+    async def be_late() -> None:
+        with pytest.raises(MissedDeadline):
+            await rig(2, deadline=nn.within(ms=1))
+        tasks.cancel_scope.cancel()
+
+    async with anyio.create_task_group() as tasks, sequence.line:
+        tasks.start_soon(be_late)
+        await anyio.sleep_forever()
+    assert await rig(2) == [3]
 
 
 async def test_a_cancelled_request_leaves_the_state(rig: Rig) -> None:

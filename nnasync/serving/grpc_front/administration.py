@@ -17,13 +17,16 @@ from nnasync.serving.grpc_front.conversion import parameters_of, parsed
 from nnasync.serving.grpc_front.descriptors import message_class
 from nnasync.serving.problems import invalid
 from nnasync.serving.server import ModelServer
-from nnasync.serving.shared_memory import no_cuda
+from nnasync.serving.shared_memory import SharedMemory, no_cuda
 
 
-async def answered(server: ModelServer, name: str, message: bytes) -> bytes:
-    """The answer to a call of `ANSWERS`, by its name; raises ServingError."""
+async def answered(server: ModelServer, name: str, message: bytes, client: str) -> bytes:
+    """The answer to one of `CALLS`, by its name; raises ServingError."""
     request = parsed(message_class(f"{name}Request"), message)
-    fields = ANSWERS[name](server, request)
+    if name in _OF_MEMORY:
+        fields = _OF_MEMORY[name](server.memory_of(client), request)
+    else:
+        fields = ANSWERS[name](server, request)
     if inspect.isawaitable(fields):
         fields = await fields
     answer = message_class(f"{name}Response")()
@@ -55,17 +58,17 @@ async def _unload(server: ModelServer, request: Any) -> Any:
     await server.unload(request.model_name)
 
 
-def _memory_status(server: ModelServer, request: Any) -> Any:
-    regions = server.shared_memory.status(request.name or None)
+def _memory_status(memory: SharedMemory, request: Any) -> Any:
+    regions = memory.status(request.name or None)
     return {"regions": {region.name: msgspec.to_builtins(region) for region in regions}}
 
 
-def _register(server: ModelServer, request: Any) -> Any:
-    server.shared_memory.register(request.name, request.key, request.offset, request.byte_size)
+def _register(memory: SharedMemory, request: Any) -> Any:
+    memory.register(request.name, request.key, request.offset, request.byte_size)
 
 
-def _unregister(server: ModelServer, request: Any) -> Any:
-    server.shared_memory.unregister(request.name or None)
+def _unregister(memory: SharedMemory, request: Any) -> Any:
+    memory.unregister(request.name or None)
 
 
 def _register_cuda(server: ModelServer, request: Any) -> Any:
@@ -99,6 +102,13 @@ def _log_value(value: bool | int | str) -> dict[str, bool | int | str]:
     return {"uint32_param" if isinstance(value, int) else "string_param": value}
 
 
+_OF_MEMORY: dict[str, Callable[[SharedMemory, Any], Any]] = {
+    "SystemSharedMemoryStatus": _memory_status,
+    "SystemSharedMemoryRegister": _register,
+    "SystemSharedMemoryUnregister": _unregister,
+}
+"""By name, what is asked of the regions that the client itself has."""
+
 ANSWERS: dict[str, Callable[[ModelServer, Any], Any]] = {
     "ServerLive": lambda server, request: {"live": True},
     "ServerReady": lambda server, request: {"ready": server.is_ready},
@@ -112,9 +122,6 @@ ANSWERS: dict[str, Callable[[ModelServer, Any], Any]] = {
     "RepositoryIndex": _index,
     "RepositoryModelLoad": _load,
     "RepositoryModelUnload": _unload,
-    "SystemSharedMemoryStatus": _memory_status,
-    "SystemSharedMemoryRegister": _register,
-    "SystemSharedMemoryUnregister": _unregister,
     "CudaSharedMemoryStatus": lambda server, request: {},
     "CudaSharedMemoryRegister": _register_cuda,
     "CudaSharedMemoryUnregister": lambda server, request: {},
@@ -122,3 +129,6 @@ ANSWERS: dict[str, Callable[[ModelServer, Any], Any]] = {
     "LogSettings": _log,
 }
 """By name, what gives the fields of the response; inferences are the other two calls."""
+
+CALLS = (*ANSWERS, *_OF_MEMORY)
+"""The names of all calls but inferences."""

@@ -21,11 +21,10 @@ import anyio
 import grpc
 
 from nnasync._core.clock import Deadline, within
-from nnasync.serving.grpc_front.administration import ANSWERS, answered
+from nnasync.serving.grpc_front.administration import CALLS, answered
 from nnasync.serving.grpc_front.conversion import answer_of, parsed, request_of
 from nnasync.serving.grpc_front.descriptors import message_class
 from nnasync.serving.grpc_front.stream import InferStream
-from nnasync.serving.messages import InferAnswer
 from nnasync.serving.problems import EXPIRED, ServingError, as_serving_error
 from nnasync.serving.server import ModelServer
 
@@ -34,6 +33,7 @@ _log = logging.getLogger(__name__)
 _INFERENCE = "inference.GRPCInferenceService"
 _HEALTH = "grpc.health.v1.Health"
 _WATCH_S = 0.5
+_WATCHERS = 64
 
 _CODES = {
     HTTPStatus.BAD_REQUEST: grpc.StatusCode.INVALID_ARGUMENT,
@@ -60,11 +60,13 @@ class InferenceService:
 
     def __init__(self, server: ModelServer) -> None:
         self._server = server
+        self._watchers = 0
+        self._most_watchers = max(1, min(_WATCHERS, server.limits.connections // 4))
 
     def handlers(self) -> list[Any]:
         """What `grpc.aio` finds the calls in."""
         unary = grpc.unary_unary_rpc_method_handler
-        calls = {name: unary(self._administered(name)) for name in ANSWERS}
+        calls = {name: unary(self._administered(name)) for name in CALLS}
         calls["ModelInfer"] = unary(self._infer)
         calls["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(self._stream)
         health = {
@@ -89,8 +91,7 @@ class InferenceService:
 
     def _administered(self, name: str) -> Unary:
         async def call(message: bytes, context: Any) -> bytes:
-            self._client(context)
-            return await answered(self._server, name, message)
+            return await answered(self._server, name, message, self._client(context))
 
         return self._guarded(call)
 
@@ -107,8 +108,8 @@ class InferenceService:
         try:
             client = self._client(context)
             request, deadline = request_of(message), _deadline(context)
-            found = self._server.start(request, client=client, deadline=deadline)
-            return answer_of(found if isinstance(found, InferAnswer) else await found)
+            found = self._server.start(request, client=client, deadline=deadline, finish=answer_of)
+            return found if isinstance(found, bytes) else bytes(await found)
         except Exception as error:
             return await _abort(context, error)
 
@@ -135,12 +136,23 @@ class InferenceService:
         return bytes(_CHECKED(status=state).SerializeToString())
 
     async def _watch(self, message: bytes, context: Any) -> None:
-        """Tell the state, and then its changes."""
+        """Tell the state, and then its changes, to so many at once: they need no key."""
         try:
-            service, told = parsed(_CHECK, message).service, None
+            service = parsed(_CHECK, message).service
+            if self._watchers >= self._most_watchers:
+                text = f"the health of this server is watched {self._watchers} times already"
+                raise ServingError(HTTPStatus.TOO_MANY_REQUESTS, text)
         except ServingError as error:
             await _abort(context, error)
             return
+        self._watchers += 1
+        try:
+            await self._watched(service, context)
+        finally:
+            self._watchers -= 1
+
+    async def _watched(self, service: str, context: Any) -> None:
+        told = None
         while True:
             state = self._state(service)
             if state != told:

@@ -7,17 +7,19 @@ stream may have, nor while it does not take its answers.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import anyio
 
-from nnasync._core.clock import Deadline
+from nnasync._core.clock import Deadline, now_ns
 from nnasync.serving.grpc_front.conversion import answer_of, request_of, stream_error
 from nnasync.serving.messages import InferRequest
 from nnasync.serving.problems import ServingError
 from nnasync.serving.server import ModelServer
 
 IN_FLIGHT = 64
+_of_stream = functools.partial(answer_of, is_streamed=True)
 
 
 class InferStream:
@@ -47,6 +49,7 @@ class InferStream:
         """Answer all requests; raises the ServingError that ends the stream."""
         async with anyio.create_task_group() as tasks:
             async for message in messages:
+                arrived_ns = now_ns()
                 await self._room.acquire()
                 try:
                     request = request_of(message)
@@ -59,22 +62,28 @@ class InferStream:
                 done = anyio.Event()
                 if request.sequence_id:
                     self._last[key] = done
-                tasks.start_soon(self._run, request, before, done, tasks.cancel_scope)
+                tasks.start_soon(self._run, request, arrived_ns, before, done, tasks.cancel_scope)
         if self._error is not None:
             raise self._error
 
     async def _run(
         self,
         request: InferRequest,
+        arrived_ns: int,
         before: anyio.Event | None,
         done: anyio.Event,
         scope: anyio.CancelScope,
     ) -> None:
         try:
-            if before is not None:
-                await before.wait()
-            answer = await self._server.infer(request, client=self._client, deadline=self._deadline)
-            await self._send(answer_of(answer, is_streamed=True), scope)
+            found = self._server.start(
+                request,
+                client=self._client,
+                deadline=self._deadline,
+                arrived_ns=arrived_ns,
+                behind=before,
+                finish=_of_stream,
+            )
+            await self._send(found if isinstance(found, bytes) else await found, scope)
         except ServingError as error:
             await self._tell(error, request.id, scope)
         finally:

@@ -103,7 +103,7 @@ class Rig:
         return answer_of(await self.server.infer(request_of(message), client="me"))
 
     async def answered(self, name: str, message: bytes) -> bytes:
-        return await answered(self.server, name, message)
+        return await answered(self.server, name, message, "me")
 
 
 @pytest.fixture(scope="module")
@@ -152,4 +152,4 @@ def _check_register(rig: Rig, raw: bytes) -> None:
         rig.call(rig.answered, "SystemSharedMemoryRegister", raw)
     except ServingError as error:
         assert error.code < 500 or "Unable to open shared memory region" in error.text
-    rig.server.shared_memory.unregister()
+    rig.server.shared_memory.of("").unregister()
