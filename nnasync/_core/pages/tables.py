@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from nnasync._core.pages.escaping import text
 
+_LONG = 24
+
 
 def table(heads: Sequence[tuple[str, bool]], rows: Sequence[str], *, name: str = "") -> str:
     """A table of rows that are made of cells; heads say whether their column is of words."""
@@ -23,8 +25,10 @@ def row(cells: Sequence[str]) -> str:
 
 
 def word(value: object, kind: str = "") -> str:
-    """A cell with what somebody wrote."""
-    return f'<td class="{f"word {kind}".strip()}">{text(value)}</td>'
+    """A cell with what somebody wrote; pointed at, it tells the whole of what is long."""
+    told = text(value)
+    whole = f' title="{told}"' if len(told) > _LONG else ""
+    return f'<td class="{f"word {kind}".strip()}"{whole}>{told}</td>'
 
 
 def remark(value: object, columns: int) -> str:

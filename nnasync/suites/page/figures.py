@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from nnasync._core.pages.charts import Mark, Series, chart, legend
@@ -10,10 +11,10 @@ from nnasync._core.pages.scales import Linear, Logarithmic, Scale, Words
 from nnasync._core.pages.tables import number, remark, table, word
 from nnasync._core.pages.tables import row as table_row
 from nnasync.suites.page.shown import cell, is_drawable, shown, title
-from nnasync.suites.results import SuiteFigure, SuiteRow
+from nnasync.suites.results import Better, SuiteFigure, SuiteRow
 
 _MOST_COLUMNS = 10
-_BESIDE = 4
+_BESIDE = 5
 """So many subjects have room in one chart."""
 _WIDE = 8.0
 
@@ -47,13 +48,21 @@ def _table(rows: Sequence[SuiteRow]) -> str:
 
 
 def common_titles(rows: Sequence[SuiteRow]) -> tuple[str, ...]:
-    """The figures that at least half of the rows with figures have, the first ones of them."""
+    """The figures that at least half of the rows with figures have, in their order.
+
+    Where there are many, they are those of which it is known what is better, then the others.
+    """
     counts: dict[str, int] = {}
+    judged = set()
     for row in rows:
-        for name in {title(figure): None for figure in row.figures}:
-            counts[name] = counts.get(name, 0) + 1
+        for figure in {title(figure): figure for figure in row.figures}.values():
+            counts[title(figure)] = counts.get(title(figure), 0) + 1
+            if figure.better is not Better.NEITHER:
+                judged.add(title(figure))
     told = sum(bool(row.figures) for row in rows)
-    return tuple(name for name, count in counts.items() if 2 * count >= told)[:_MOST_COLUMNS]
+    names = [name for name, count in counts.items() if 2 * count >= told]
+    kept = set(sorted(names, key=lambda name: name not in judged)[:_MOST_COLUMNS])
+    return tuple(name for name in names if name in kept)
 
 
 def _intervals(rows: Sequence[SuiteRow]) -> str:
@@ -85,10 +94,13 @@ def _known(rows: Sequence[SuiteRow]) -> dict[str, list[_Point]]:
 def _charts(name: str, points: Sequence[_Point]) -> Iterator[str]:
     """As many charts as there are subjects for, all with the same upright axis."""
     values = [v for *_, f in points for v in (f.value, f.low, f.high) if v is not None]
-    y = _upright(min(values), max(values))
+    if min(values) == max(values):
+        return  # as where nothing was lost anywhere
     names = tuple(dict.fromkeys(subject for subject, *_ in points))
-    for first in range(0, len(names), _BESIDE):
-        part = names[first : first + _BESIDE]
+    y = _upright(min(values), max(values))
+    count = math.ceil(len(names) / math.ceil(len(names) / _BESIDE))
+    for first in range(0, len(names), count):
+        part = names[first : first + count]
         series = [
             Series(device, color, tuple(_marks(points, device, part)), "points")
             for device, color in dict.fromkeys((device, color) for _, device, color, _ in points)

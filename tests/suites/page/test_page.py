@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from nnasync.suites import (
     Bars,
+    Better,
     Finding,
     Standing,
     SuiteFigure,
@@ -20,6 +21,7 @@ from nnasync.suites import (
     write_page,
     write_suite,
 )
+from nnasync.suites.page.figures import common_titles
 from nnasync.suites.page.shown import shown
 from nnasync.suites.page.whole import SECTIONS, page
 from tests.pages.reader import Reader, read
@@ -88,6 +90,35 @@ def test_a_run_without_rows_says_so() -> None:
     reader = read(page(result()))
     assert "There are no rows." in reader.words
     assert not set(SECTIONS) & set(reader.ids)
+
+
+def test_the_table_of_all_rows_has_the_figures_that_most_rows_have() -> None:
+    """Of many those of which it is known what is better."""
+    plain = [SuiteFigure(f"count {n}", 1.0) for n in range(9)]
+    judged = [SuiteFigure(f"time {n}", 1.0, "ms", better=Better.LESS) for n in range(3)]
+    rare = SuiteFigure("rare", 1.0)
+    rows = [replace(row(), figures=(*plain, *judged)), replace(row(), figures=(*plain, rare))]
+    rows += [replace(row(), figures=(*plain, *judged)), replace(row(), figures=())]
+    names = (*(f"count {n}" for n in range(7)), *(f"time {n}, ms" for n in range(3)))
+    assert common_titles(rows) == names
+
+
+def charts(*figures: SuiteFigure) -> list[str]:
+    """The titles of charts of intervals, with a row for each figure."""
+    rows = [replace(row(subject=str(n)), figures=(each,)) for n, each in enumerate(figures)]
+    html = page(result(*(replace(each, bars=()) for each in rows)))
+    return re.findall("<figcaption>(.*?)</figcaption>", html)
+
+
+def test_charts_of_intervals_have_as_many_subjects_as_have_room() -> None:
+    figures = [SuiteFigure("loss", n / 10, "%", n / 10 - 1, n / 10 + 1) for n in range(7)]
+    assert charts(*figures) == ["loss, %"] * 2
+    assert charts(*figures[:5]) == ["loss, %"]
+    assert charts(SuiteFigure("loss", 0.1), SuiteFigure("loss", 0.2)) == []
+
+
+def test_intervals_without_any_width_are_no_chart() -> None:
+    assert charts(SuiteFigure("loss", 0.0, "%", 0.0, 0.0), SuiteFigure("loss", 0.0, "%")) == []
 
 
 HOSTILE = '</script></style><img src=x onerror="alert(1)">\'"&<!--'
