@@ -148,7 +148,7 @@ class Child:
         """What the process said of its end, in one line: a sanitizer's report, or its stack."""
         size = self._errors.seek(0, 2)
         self._errors.seek(max(0, size - _TOLD_BYTES))
-        text = self._errors.read().decode(errors="replace")
+        everything = text = self._errors.read().decode(errors="replace").strip()
         found = re.findall(
             r"^.*(?:ERROR: \w*Sanitizer|SUMMARY: |runtime error:|terminate called|what\(\):).*$",
             text,
@@ -157,7 +157,8 @@ class Child:
         text = text.rpartition("Current thread ")[2]
         stack = re.findall(r'^  File ".*?([^/"]+)", line (\d+) in (\w+)', text, re.MULTILINE)[:2]
         found += [f"{name}:{line} {function}" for name, line, function in stack]
-        return "".join(f"; {' '.join(line.split())[:200]}" for line in found)
+        found = found or everything.split("\n")[-1:]
+        return "".join(f"; {' '.join(line.split())[:200]}" for line in found if line)
 
     async def _send(self, message: Setting | Task) -> None:
         channel = self._process.stdin

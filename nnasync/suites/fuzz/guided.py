@@ -6,13 +6,9 @@ import gc
 import importlib
 import random
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from types import FunctionType
 from typing import Any
-
-import anyio
-import anyio.from_thread
-import anyio.to_thread
 
 from nnasync._core.packages import is_importable
 from nnasync.errors import InvalidArgument
@@ -38,13 +34,16 @@ def check_guide() -> None:
         )
 
 
-async def guide(
+def guide(
     task: Guided,
     seeds: FuzzSeeds,
     say: Callable[[Said], None],
-    tried: Callable[[FuzzInput], Coroutine[Any, Any, InputResult]],
+    tried: Callable[[FuzzInput], InputResult],
 ) -> None:
-    """Try inputs whose decisions are bytes that libFuzzer writes; raises InvalidArgument."""
+    """Try inputs whose decisions are bytes that libFuzzer writes, in the main thread, as it wants.
+
+    It ends the process when it has enough. Raises InvalidArgument.
+    """
     check_guide()
     names = seeds.names(task.kind.suffix)
     state = {"number": 0}
@@ -58,9 +57,9 @@ async def guide(
         recipe = Recipe(task.kind, name, tuple(decisions_in(data)))
         given = made(recipe, seeds)
         say(Begun(number, recipe, given.digest))
-        say(Done(number, anyio.from_thread.run(tried, given)))
+        say(Done(number, tried(given)))
 
-    await anyio.to_thread.run_sync(_fuzz, one, task)
+    _fuzz(one, task)
 
 
 def _fuzz(one: Callable[[bytes], None], task: Guided) -> None:

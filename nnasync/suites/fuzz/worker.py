@@ -14,14 +14,14 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
-import anyio
-import anyio.to_thread
 import msgspec
+from anyio.from_thread import start_blocking_portal
 
-from nnasync._core.runtime import Options, open_runtime, run
+from nnasync._core.runtime import Options, Runtime, open_runtime
 from nnasync.device import Device
 from nnasync.errors import NNError
 from nnasync.suites.fuzz import usage
@@ -29,6 +29,7 @@ from nnasync.suites.fuzz.attempts import attempt
 from nnasync.suites.fuzz.conversation import (
     Begun,
     Done,
+    Guided,
     Ready,
     Said,
     Setting,
@@ -63,7 +64,7 @@ class _Worker:
         self.say = say
         self.seeds = FuzzSeeds(Path(setting.corpus) if setting.corpus else None)
 
-    async def does(self, task: Task) -> None:
+    async def does(self, task: Stretch | Single) -> None:
         """Carry a task out."""
         before = usage.resident_bytes()
         if isinstance(task, Stretch):
@@ -71,10 +72,8 @@ class _Worker:
                 self.say(Begun(number))
                 given = numbered(task.seed, number, task.kind, self.seeds)
                 self.say(Done(number, await self.tried(given)))
-        elif isinstance(task, Single):
-            await self._single(task)
         else:
-            await guide(task, self.seeds, self.say, self.tried)
+            await self._single(task)
         self.say(TaskEnded(usage.resident_bytes() - before))
 
     async def _single(self, task: Single) -> None:
@@ -125,7 +124,8 @@ class _Worker:
         return InputResult(broken=Broken.LEAK, text=f"each time takes {each} MiB more")
 
 
-async def _work(channel: int) -> None:
+def _work(channel: int) -> None:
+    """Carry out tasks until there are no more; the device lives in the loop of another thread."""
     encode = msgspec.json.Encoder().encode
 
     def say(message: Said) -> None:
@@ -134,23 +134,34 @@ async def _work(channel: int) -> None:
             line = line[os.write(channel, line) :]
 
     read = sys.stdin.buffer.readline
-    setting = msgspec.json.decode(await anyio.to_thread.run_sync(read), type=Setting)
+    setting = msgspec.json.decode(read(), type=Setting)
     tasks: msgspec.json.Decoder[Task] = msgspec.json.Decoder(Task)
+    isolate = [setting.device] if setting.isolate else []
     try:
-        with tempfile.TemporaryDirectory(prefix="nnasync-fuzz-") as folder:
-            isolate = [setting.device] if setting.isolate else []
-            options = Options(cores=1, state_dir=folder)
-            async with open_runtime(
-                devices=[setting.device], isolate=isolate, options=options
-            ) as runtime:
-                worker = _Worker(setting, runtime.devices[0], Path(folder), say)
-                if not setting.is_sanitized:
-                    usage.limit_address_space(2 * setting.memory_bytes + _MORE_ADDRESSES)
-                say(Ready(worker.seeds.names("")[0]))
-                while line := await anyio.to_thread.run_sync(read):
-                    await worker.does(tasks.decode(line))
+        with (
+            tempfile.TemporaryDirectory(prefix="nnasync-fuzz-") as folder,
+            start_blocking_portal("asyncio", {"use_uvloop": True}) as portal,
+            portal.wrap_async_context_manager(
+                portal.call(_opened, setting.device, isolate, folder)
+            ) as runtime,
+        ):
+            worker = _Worker(setting, runtime.devices[0], Path(folder), say)
+            if not setting.is_sanitized:
+                usage.limit_address_space(2 * setting.memory_bytes + _MORE_ADDRESSES)
+            say(Ready(worker.seeds.names("")[0]))
+            while line := read():
+                task = tasks.decode(line)
+                if isinstance(task, Guided):
+                    guide(task, worker.seeds, say, partial(portal.call, worker.tried))
+                else:
+                    portal.call(worker.does, task)
     except (NNError, OSError) as error:
         say(Unfit(f"{error}"))
+
+
+async def _opened(device: str, isolate: Sequence[str], folder: str) -> Runtime:
+    options = Options(cores=1, state_dir=folder)
+    return open_runtime(devices=[device], isolate=isolate, options=options)
 
 
 def main() -> int:
@@ -160,7 +171,7 @@ def main() -> int:
     channel = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     try:
-        run(_work, channel)
+        _work(channel)
     except BrokenPipeError:
         return 1  # Nobody listens any more.
     return 0

@@ -8,7 +8,7 @@ import pytest
 
 from nnasync import run
 from nnasync.cli import main
-from nnasync.suites import Standing
+from nnasync.suites import Standing, read_suite
 from nnasync.suites.fuzz import (
     Broken,
     Campaign,
@@ -118,3 +118,39 @@ def test_wrong_arguments(options: list[str], capsys: pytest.CaptureFixture[str])
     with pytest.raises(SystemExit, match="2"):
         main(["fuzz", *options])
     assert "is no" in capsys.readouterr().err
+
+
+def test_ctrl_c_leaves_a_partial_result(tmp_path: Path) -> None:
+    """It comes in the middle of an input, from the device itself."""
+    seed = next(n for n in range(100_000) if meets_odd_once(n, 3))
+    result = tmp_path / "result.json"
+    command = ["fuzz", "--device", f"{PLACE}:interrupting", "--kind", "cache", "--runs", "100"]
+    command += ["--out", str(tmp_path / "out"), "--json", str(result)]
+    assert main([*command, "--seed", str(seed)]) == 130
+    read = read_suite(result)
+    assert read.is_partial
+    (row,) = read.rows
+    inputs = next(figure.value for figure in row.figures if figure.name == "inputs")
+    assert inputs < 3
+    assert not (tmp_path / "out").exists()
+
+
+def test_guided_fuzzing_says_what_it_needs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("nnasync.suites.fuzz.guided.is_importable", lambda name: False)
+    assert main(["fuzz", "--device", "nnasync-reference", "--guided"]) == 1
+    told = capsys.readouterr().err
+    assert "needs atheris, which is not installed: pip install 'nnasync[fuzz]'" in told
+
+
+def test_coverage_chooses_the_inputs(tmp_path: Path) -> None:
+    pytest.importorskip("atheris", reason="needs the extra fuzz")
+    plan = FuzzPlan(
+        Setting("nnasync-reference"), (FuzzKind.MODELS,), 20, out=tmp_path, is_guided=True
+    )
+    campaign = Campaign(plan)
+    run(campaign.run)
+    (row,) = campaign.rows()
+    assert row.standing is Standing.SUCCESS
+    assert {figure.name: figure.value for figure in row.figures}["inputs"] == 20
