@@ -66,15 +66,19 @@ class Browser:
 
 
 @contextmanager
-def open_browser(camera: Path, microphone: Path, profile: Path) -> Iterator[Browser]:
-    """A browser with this camera (Y4M) and microphone (WAV), and an empty profile."""
+def open_browser(
+    profile: Path, *, camera: Path | None = None, microphone: Path | None = None
+) -> Iterator[Browser]:
+    """A browser with an empty profile, and this camera (Y4M) and microphone (WAV)."""
     options = webdriver.ChromeOptions()
     options.binary_location = shutil.which("chromium") or ""
     for flag in _FLAGS:
         options.add_argument(flag)
     options.add_argument(f"--user-data-dir={profile}")
-    options.add_argument(f"--use-file-for-fake-video-capture={camera}")
-    options.add_argument(f"--use-file-for-fake-audio-capture={microphone}")
+    if camera is not None:
+        options.add_argument(f"--use-file-for-fake-video-capture={camera}")
+    if microphone is not None:
+        options.add_argument(f"--use-file-for-fake-audio-capture={microphone}")
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     service = Service(shutil.which("chromedriver"))
     driver = webdriver.Chrome(options=options, service=service)

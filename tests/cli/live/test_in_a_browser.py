@@ -62,7 +62,7 @@ def page(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[B
     camera, microphone = folder / "camera.y4m", folder / "microphone.wav"
     media.write_camera(camera, frames=60)
     media.write_microphone(microphone, seconds=6)
-    with browser.open_browser(camera, microphone, folder / "profile") as page:
+    with browser.open_browser(folder / "profile", camera=camera, microphone=microphone) as page:
         page.driver.get(server.url)
         page.until(lambda: page.text("#connection") == "connected")
         page.click("#use-camera")
