@@ -1,4 +1,4 @@
-"""`nnasync device-service`: a device for other processes, behind a Unix socket."""
+"""`nnasync device-service`: a device for other processes, behind a Unix socket or over TCP."""
 
 from __future__ import annotations
 
@@ -15,13 +15,19 @@ from nnasync.cli.argument_types import positive
 from nnasync.cli.interruption import interruptible
 from nnasync.cli.text import HelpFormatter
 from nnasync.devices import state_folder
+from nnasync.errors import InvalidArgument
 
 _EXAMPLES = """examples:
   nnasync device-service --device litert-cpu
   nnasync device-service --device nnasync-reference --socket ~/run/reference.socket --cores 1
+  nnasync device-service --device litert-cpu --listen 0.0.0.0:7007 --key-file device.key \
+      --certificate server.pem --private-key server.key
 
 In another process of the same user:
   device = await nn.connect(path)
+On another machine, with a copy of the key:
+  device = await nn.connect("tcp://10.0.0.5:7007", key="device.key", ca="server.pem")
+Then:
   async with nn.open_runtime(devices=[device, "nnasync-reference"]) as rt: ...
 """
 
@@ -32,8 +38,8 @@ def add_parser(commands: Any) -> None:
         "device-service",
         help="serve a device to other processes",
         description="Run a device in this process for clients of the same user, which connect to "
-        "a Unix socket. Its folder is made, and must be open to this user alone. Ends with Ctrl-C "
-        "or SIGTERM.",
+        "a Unix socket. Its folder is made, and must be open to this user alone. With --listen for "
+        "clients on other machines, which have the same key. Ends with Ctrl-C or SIGTERM.",
         epilog=_EXAMPLES,
         formatter_class=HelpFormatter,
     )
@@ -42,6 +48,25 @@ def add_parser(commands: Any) -> None:
         "--socket",
         metavar="PATH",
         help="where to listen (NAME.socket in $XDG_RUNTIME_DIR/nnasync or in the state folder)",
+    )
+    parser.add_argument(
+        "--listen",
+        metavar="HOST:PORT",
+        help="listen there instead, for other machines; port 0 is a free one",
+    )
+    parser.add_argument(
+        "--key-file",
+        metavar="FILE",
+        help="the key that clients of --listen need too, at least 16 bytes in a file of mode 600, "
+        "as `openssl rand -hex 32` writes; only 127.0.0.1 and ::1 do without",
+    )
+    parser.add_argument(
+        "--certificate",
+        metavar="FILE",
+        help="encrypt what clients of --listen say: the certificate of this machine, in PEM format",
+    )
+    parser.add_argument(
+        "--private-key", metavar="FILE", help="its key, where the certificate has none beside it"
     )
     parser.add_argument(
         "--cores", type=positive, metavar="N", help="executions that run at once (all cores)"
@@ -60,6 +85,7 @@ def _command(arguments: argparse.Namespace) -> int:
 
 
 async def _serve(arguments: argparse.Namespace) -> int:
+    path, security = _where(arguments)
     # LOW work that is alone runs at the lowest OS priority: here it stalls no application's loop.
     options = Options(low_os_priority="alone")
     if arguments.cores is not None:
@@ -69,11 +95,27 @@ async def _serve(arguments: argparse.Namespace) -> int:
         open_runtime(devices=[arguments.device], options=options) as runtime,
         anyio.create_task_group() as tasks,
     ):
-        device, path = runtime.device(arguments.device), _path(arguments)
+        device = runtime.device(arguments.device)
         highest = Priority[arguments.max_priority.upper()]
-        await tasks.start(functools.partial(serve, device, path, max_priority=highest))
-        print(f"{device.name} listens at {path}", flush=True)
+        serving = functools.partial(serve, device, path, max_priority=highest, **security)
+        print(f"{device.name} listens at {await tasks.start(serving)}", flush=True)
     return 0
+
+
+def _where(arguments: argparse.Namespace) -> tuple[Path | str, dict[str, Any]]:
+    """Where to listen, and the files that clients on other machines are checked with."""
+    security: dict[str, Any] = {
+        "key": arguments.key_file,
+        "certificate": arguments.certificate,
+        "private_key": arguments.private_key,
+    }
+    if arguments.listen is None:
+        if any(security.values()):
+            raise InvalidArgument("--key-file, --certificate and --private-key need --listen")
+        return _path(arguments), {}
+    if arguments.socket is not None:
+        raise InvalidArgument("--listen and --socket are two places: one service has one")
+    return f"tcp://{arguments.listen}", security
 
 
 def _path(arguments: argparse.Namespace) -> Path:

@@ -119,7 +119,7 @@ class Rig:
 
     async def __aenter__(self) -> Rig:
         await self.tasks.open()
-        reviver: Any = Reviver([self.service], self.again)  # type: ignore[list-item]  # Stand-ins.
+        reviver: Any = Reviver([self.service], self.again)
         self.tasks.start(reviver.run, weakref.ref(self.net))
         await anyio.wait_all_tasks_blocked()
         return self

@@ -99,7 +99,7 @@ class Deaths:
         tasks = tasks_of_this_loop()
         await tasks.open()
         try:
-            reviver: Any = Reviver([self.service], self._again)  # type: ignore[list-item, arg-type]
+            reviver: Any = Reviver([self.service], self._again)  # type: ignore[arg-type]
             tasks.start(reviver.run, weakref.ref(self.net))
             for _ in range(self.random.randint(1, 6)):
                 await asyncio.sleep(self.random.choice([0.01, 0.3, 3]) * self.random.random())

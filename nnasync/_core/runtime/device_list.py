@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import msgspec
 
@@ -29,6 +29,7 @@ from nnasync.device import Device
 from nnasync.engine import Engine
 from nnasync.engine.problems import check_engine, seems_engine
 from nnasync.errors import InvalidArgument, NNError
+from nnasync.fences import Fence
 from nnasync.hal import Model, version_name
 from nnasync.tracing import vlog
 
@@ -45,6 +46,22 @@ else:
     versions = deferred("nnasync._core.versions")
 
 logger = logging.getLogger(__name__)
+
+
+@runtime_checkable
+class Losable(Protocol):
+    """A device elsewhere, whose connection can be lost and made again."""
+
+    @property
+    def name(self) -> str:
+        """Unique name."""
+
+    @property
+    def lost(self) -> Fence:
+        """Signaled when the connection that there is now is over."""
+
+    async def connected(self) -> None:
+        """Wait for a connection; raises DeviceUnavailable where none can be had."""
 
 
 class Devices:
@@ -80,6 +97,8 @@ class Devices:
         self._names: dict[int, str] = {}
         self.services: list[ServiceDevice] = []
         """The devices that live in processes of their own."""
+        self.losable: list[Losable] = []
+        """Those, and devices elsewhere that the application connected."""
 
     async def look_around(self) -> None:
         """Find the devices; slow ones, such as third-party drivers, on a thread."""
@@ -117,6 +136,8 @@ class Devices:
             try:
                 device = await self._isolated(item) if item in self._isolate else self._device(item)
                 found.append(await self._admitted(device))
+                if isinstance(device, Losable):
+                    self.losable.append(device)
                 if isinstance(item, str) and item not in self._isolate:
                     self._names[id(found[-1])] = item
             except NNError as error:

@@ -1,4 +1,4 @@
-"""Networks that outlive the process of their device: they are compiled again when it has died.
+"""Networks that outlive the process of their device: they are compiled again when it is lost.
 
 Calls that were in flight have failed by then, and those that begin meanwhile fail too. When the new
 process is there and has the model, calls go to it. A burst ends with its process, and its state
@@ -16,8 +16,8 @@ from collections.abc import Awaitable, Callable, Sequence
 import anyio
 
 from nnasync._core.compilation import Compilation, bring_in
-from nnasync._core.drivers.service import ServiceDevice
 from nnasync._core.execution import Net
+from nnasync._core.runtime.device_list import Losable
 from nnasync._core.wakeup import Waiter
 from nnasync.fences import Fence
 
@@ -31,10 +31,10 @@ class Reviver:
     """Compiles one network again whenever an isolated device that it uses has died."""
 
     def __init__(
-        self, services: Sequence[ServiceDevice], again: Callable[[], Awaitable[Compilation]]
+        self, devices: Sequence[Losable], again: Callable[[], Awaitable[Compilation]]
     ) -> None:
         """Made before the network is compiled, so that no death is missed."""
-        self._services = services
+        self._devices = devices
         self._again = again
         self._lost: dict[str, Fence] = {}
         self._look()
@@ -64,7 +64,7 @@ class Reviver:
         pause_s, told = _FIRST_PAUSE_S, ""
         while True:
             try:
-                for device in self._services:
+                for device in self._devices:
                     await device.connected()
                 self._look()
                 return await self._again()
@@ -77,7 +77,7 @@ class Reviver:
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     def _look(self) -> None:
-        self._lost = {device.name: device.lost for device in self._services}
+        self._lost = {device.name: device.lost for device in self._devices}
 
 
 async def _close(compilation: Compilation, name: str) -> None:

@@ -389,14 +389,14 @@ class Runtime:
         return None if names is None else Apart(self._contests_once, names)
 
     def _reviver(self, spec: CompileSpec) -> Reviver | None:
-        """Recompiles a network whose isolated device has died; None if that is not enabled."""
-        services = self._devices.services
-        if not self.options.revive or not services:
+        """Recompiles a network whose device elsewhere was lost; None if that is not enabled."""
+        devices = self._devices.losable
+        if not self.options.revive or not devices:
             return None
         anytime = msgspec.structs.replace(spec, deadline=None)
         again = msgspec.structs.replace(anytime, wait="best")
         compile = functools.partial(self._compiled, again)
-        return reviving.Reviver(services, functools.partial(self._plans.compiled, anytime, compile))
+        return reviving.Reviver(devices, functools.partial(self._plans.compiled, anytime, compile))
 
     def _cache(self, spec: CompileSpec) -> CompilationCache | None:
         """The cache that a compilation asks for."""
