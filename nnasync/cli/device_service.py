@@ -20,7 +20,7 @@ from nnasync.errors import InvalidArgument
 _EXAMPLES = """examples:
   nnasync device-service --device litert-cpu
   nnasync device-service --device nnasync-reference --socket ~/run/reference.socket --cores 1
-  nnasync device-service --device litert-cpu --listen 0.0.0.0:7007 --key-file device.key \
+  nnasync device-service --device litert-cpu --listen 0.0.0.0:7007 --key-file device.key \\
       --certificate server.pem --private-key server.key
 
 In another process of the same user:

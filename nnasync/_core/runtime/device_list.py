@@ -64,6 +64,18 @@ class Losable(Protocol):
         """Wait for a connection; raises DeviceUnavailable where none can be had."""
 
 
+@runtime_checkable
+class DeviceElsewhere(Protocol):
+    """Stands for a device that is opened when a runtime is, and that ends with it."""
+
+    @property
+    def name(self) -> str:
+        """That of the device."""
+
+    async def open_device(self) -> Device:
+        """The device, the caller's to close; raises DeviceUnavailable."""
+
+
 class Devices:
     """The devices of one runtime, which share its workers.
 
@@ -72,7 +84,7 @@ class Devices:
 
     def __init__(
         self,
-        wanted: Sequence[str | Engine | Device | OlderDevice] | None,
+        wanted: Sequence[str | Engine | Device | OlderDevice | DeviceElsewhere] | None,
         workers: Workers,
         folder: str,
         *,
@@ -97,6 +109,7 @@ class Devices:
         self._names: dict[int, str] = {}
         self.services: list[ServiceDevice] = []
         """The devices that live in processes of their own."""
+        self._opened: list[Device] = []
         self.losable: list[Losable] = []
         """Those, and devices elsewhere that the application connected."""
 
@@ -121,7 +134,7 @@ class Devices:
         try:
             self.all = await self._found(wanted)
         except BaseException:
-            for device in self.services:
+            for device in (*self.services, *self._opened):
                 await close_device(device)
             raise
         for each in self.all:
@@ -129,12 +142,12 @@ class Devices:
             vlog.manager("found %s %s, %s, %s", each.name, each.version, each.type.name, level)
 
     async def _found(
-        self, wanted: Sequence[str | Engine | Device | OlderDevice]
+        self, wanted: Sequence[str | Engine | Device | OlderDevice | DeviceElsewhere]
     ) -> tuple[Device, ...]:
         found: list[Device] = []
         for item in wanted:
             try:
-                device = await self._isolated(item) if item in self._isolate else self._device(item)
+                device = await self._made(item)
                 found.append(await self._admitted(device))
                 if isinstance(device, Losable):
                     self.losable.append(device)
@@ -149,6 +162,13 @@ class Devices:
         if len(set(names)) != len(names):
             raise InvalidArgument(f"two devices have the same name: {names}")
         return tuple(found)
+
+    async def _made(self, item: str | Engine | Device | OlderDevice | DeviceElsewhere) -> Device:
+        if isinstance(item, DeviceElsewhere):
+            device = await item.open_device()
+            self._opened.append(device)
+            return device
+        return await self._isolated(item) if item in self._isolate else self._device(item)
 
     def named(self, name: str) -> Device:
         """The device of that name; raises InvalidArgument and lists the names there are."""

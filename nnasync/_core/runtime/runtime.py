@@ -43,7 +43,7 @@ from nnasync._core.runtime.compile_request import (
     spec_fields,
     taking_old_keywords,
 )
-from nnasync._core.runtime.device_list import Devices
+from nnasync._core.runtime.device_list import DeviceElsewhere, Devices
 from nnasync._core.runtime.options import Options
 from nnasync._core.runtime.process_settings import (
     SETTINGS,
@@ -122,7 +122,7 @@ class RuntimeStatistics(msgspec.Struct, frozen=True):
 
 def open_runtime(
     *,
-    devices: Sequence[str | Engine | Device | OlderDevice] | None = None,
+    devices: Sequence[str | Engine | Device | OlderDevice | DeviceElsewhere] | None = None,
     isolate: Sequence[str] = (),
     options: Options | None = None,
     instruments: Sequence[Instrument] = (),
@@ -150,7 +150,7 @@ class Runtime:
 
     def __init__(
         self,
-        devices: Sequence[str | Engine | Device | OlderDevice] | None,
+        devices: Sequence[str | Engine | Device | OlderDevice | DeviceElsewhere] | None,
         options: Options,
         instruments: Sequence[Instrument],
         *,

@@ -20,7 +20,15 @@ from nnasync._core.drivers.service.network_device import NetworkDevice
 from nnasync._core.drivers.service.network_source import SCHEME, NetworkAddress
 from nnasync.errors import InvalidArgument
 
-__all__ = ["Address", "Child", "ServiceDevice", "connect", "isolate"]
+__all__ = [
+    "Address",
+    "Child",
+    "NetworkAddress",
+    "NetworkDevice",
+    "ServiceDevice",
+    "connect",
+    "isolate",
+]
 
 
 async def connect(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import anyio
 import msgspec
@@ -67,7 +67,7 @@ class ServiceDevice(KnownDevice):
     @classmethod
     async def open(
         cls, source: Source, name: str = "", *, hang_after_s: float = HANG_AFTER_S
-    ) -> ServiceDevice:
+    ) -> Self:
         """Connect to a service, which is started where it has to be.
 
         Raises DeviceUnavailable where there is none, or one of another version of nnasync.
