@@ -19,6 +19,7 @@ from nnasync._core.drivers.service.heartbeat import HANG_AFTER_S
 from nnasync._core.drivers.service.network_source import NetworkPeer
 from nnasync._core.workers.anyio_threads import in_helper_thread
 from nnasync.errors import DeviceUnavailable, InvalidArgument
+from nnasync.ray.device_host import DeviceHost
 
 logger = logging.getLogger(__name__)
 
@@ -73,8 +74,6 @@ class RayNodes:
 
         with self._lock:
             if self._actor is None:
-                from nnasync.ray.device_host import DeviceHost
-
                 kind = ray.remote(DeviceHost).options(**self._options)
                 self._actor = kind.remote(self._name, self._key, self._cores, "")
             return self._actor

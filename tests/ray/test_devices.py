@@ -48,18 +48,16 @@ def nodes() -> Iterator[Any]:
     cluster.shutdown()
 
 
-async def answered(net: nn.Net) -> list[Exception]:
-    """Call until there is an answer; the errors before it."""
-    failures: list[Exception] = []
+async def answered(net: nn.Net) -> None:
+    """Call until there is an answer."""
     with anyio.fail_after(PATIENCE_S):
         while True:
             try:
                 assert (await net(rigs.ROW)).tolist() == (2 * rigs.ROW).tolist()
-            except nn.errors.DeviceError as error:
-                failures.append(error)
+            except nn.errors.DeviceError:
                 await anyio.sleep(0.01)
             else:
-                return failures
+                return
 
 
 async def test_a_device_that_dies_and_a_node_that_dies(nodes: Any) -> None:
@@ -67,31 +65,34 @@ async def test_a_device_that_dies_and_a_node_that_dies(nodes: Any) -> None:
     placed = device(rigs.REFERENCE, resources={"device": 1})
     async with nn.open_runtime(devices=[placed], options=OPTIONS) as runtime:
         net = await runtime.compile(rigs.doubler())
-        assert await answered(net) == []
-        far: Any = runtime.devices[0]
-        process = await anyio.to_thread.run_sync(
-            lambda: ray.get(far.source._actor.pid.remote(), timeout=PATIENCE_S)
-        )
+        await answered(net)
+        actor = placed._source._actor
+        process = await asked(actor.pid)
         assert process != os.getpid()
-        lost = far.lost
         os.kill(process, signal.SIGKILL)
-        await lost
-        with pytest.raises(DeviceDied):
-            await net(rigs.ROW)
-        assert all(isinstance(each, DeviceDied | DeviceUnavailable) for each in await answered(net))
-        home = await anyio.to_thread.run_sync(lambda: node_of(far.source._actor))
-        lost = far.lost
+        assert isinstance(await lost(net), DeviceDied)
+        await answered(net)
+        home = await asked(actor.node)
         gone = next(each for each in places if each.node_id == home)
         await anyio.to_thread.run_sync(lambda: cluster.remove_node(gone, False))
-        await lost
+        assert isinstance(await lost(net), DeviceDied)
         await answered(net)
-        away = await anyio.to_thread.run_sync(lambda: node_of(far.source._actor))
-        assert away != home
+        assert await asked(actor.node) != home
 
 
-def node_of(actor: Any) -> str:
-    """The node that an actor lives on."""
-    return str(ray.get(actor.node.remote(), timeout=PATIENCE_S))
+async def lost(net: nn.Net) -> Exception:
+    """Call until there is no answer; the first error."""
+    with anyio.fail_after(PATIENCE_S):
+        while True:
+            try:
+                await net(rigs.ROW)
+            except nn.errors.DeviceError as error:
+                return error
+
+
+async def asked(method: Any) -> Any:
+    """What an actor answers."""
+    return await anyio.to_thread.run_sync(lambda: ray.get(method.remote(), timeout=PATIENCE_S))
 
 
 async def test_what_no_node_has(nodes: Any) -> None:
