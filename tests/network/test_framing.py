@@ -72,6 +72,7 @@ def test_what_was_sent_arrives(said: list[Said], pieces: list[int]) -> None:
     assert [(each.number, each.message) for each in found] == [each[:2] for each in said]
     values = [[bytes(each) for each in landed] for landed in landings.made]
     assert values == [each[2] for each in said if each[2]]
+    assert all(each.landing.is_filled for each in found)
 
 
 @given(frames, cuts)
@@ -108,6 +109,7 @@ def test_nothing_is_written_to_what_was_abandoned(value: bytes, at: int) -> None
     assert bytes(landings.made[0][0]) == before
     assert [each.message for each in found] == [b"first", b"second"]
     assert bytes(landings.made[1][0]) == b"more"
+    assert [each.landing.is_filled for each in found] == [False, True]
 
 
 def test_limits() -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import anyio
 import numpy as np
 import pytest
 
 import nnasync as nn
+from nnasync._core.service.network_session import NetworkSession
 from nnasync.fences import Fence
 from nnasync.hal import DataLocation, ExecutionConfig, Request, RequestArgument
 from tests import rigs
@@ -154,6 +157,30 @@ async def test_buffers_are_copied_there_and_back() -> None:
         assert (await y.read()).tolist() == (2 * rigs.ROW).tolist()
         await x.close()
         await y.close()
+
+
+async def test_a_service_that_answers_without_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    send = NetworkSession.send_values
+
+    has_less = False
+
+    def less(self: NetworkSession, message: Any, values: Any, call: int, sent: Any) -> None:
+        send(self, message, [memoryview(b"less")] if has_less else values, call, sent)
+
+    monkeypatch.setattr(NetworkSession, "send_values", less)
+    async with distant() as there, rigs.runtime(there.device) as runtime:
+        prepared, slot = await there.device.prepare_model(rigs.doubler()), Slot()
+        net = await runtime.compile(rigs.doubler())
+        buffer = await runtime.allocate(net.input_role())
+        await buffer.write(rigs.ROW)
+        has_less = True
+        with pytest.raises(nn.errors.GeneralFailure, match="without the values of the outputs"):
+            await prepared.execute(slot.request)
+        launched = await prepared.execute_fenced(slot.request)
+        assert "without the values" in str(await rigs.failure(launched.fence))
+        with pytest.raises(nn.errors.GeneralFailure, match="without the contents"):
+            await buffer.read()
+        await buffer.close()
 
 
 def deadline(**time: float) -> ExecutionConfig:

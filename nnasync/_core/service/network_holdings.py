@@ -157,8 +157,13 @@ class NetworkHoldings(Holdings):
             raise InvalidArgument("a buffer is written with a value, and none came")
         (pool,) = landing.pools
 
+        self._usage.take(pool.size, 1)
+
         async def work() -> None:
-            await buffer.copy_from(pool, message.dimensions)
+            try:
+                await buffer.copy_from(pool, message.dimensions)
+            finally:
+                self._usage.give(pool.size, 1)
 
         return work
 

@@ -26,9 +26,12 @@ _SKIPPED_AT_ONCE = 1 << 16
 
 
 class Landing:
-    """Where the values of one frame go; with an `error` nowhere. `message` is the frame's."""
+    """Where the values of one frame go; with an `error` nowhere. `message` is the frame's.
 
-    __slots__ = ("error", "message", "views")
+    `is_filled` once all of them are there.
+    """
+
+    __slots__ = ("error", "is_filled", "message", "views")
 
     def __init__(
         self,
@@ -40,6 +43,7 @@ class Landing:
         self.views = views
         self.message = message
         self.error = error
+        self.is_filled = False
 
     def drop(self) -> None:
         """Nobody wants what landed here."""
@@ -96,6 +100,7 @@ class FrameReader:
         self._frame: ValueFrame | None = None
         self._rest: deque[memoryview] = deque()
         self._skip = 0
+        self._fits = False
         self._scratch = memoryview(bytearray(_SKIPPED_AT_ONCE))
 
     @property
@@ -143,6 +148,7 @@ class FrameReader:
         if self.landing is landing:
             self._skip += sum(view.nbytes for view in self._rest)
             self._rest.clear()
+            self._fits = False
 
     def _begin(self) -> bool:
         """Begin the next frame, if its message is there."""
@@ -168,7 +174,8 @@ class FrameReader:
         del buffer[: start + length]
         landing = self._place(number, message, sizes) if count else Landing()
         self._frame = ValueFrame(message, number, landing)
-        if [view.nbytes for view in landing.views] == sizes:
+        self._fits = [view.nbytes for view in landing.views] == sizes
+        if self._fits:
             self._rest.extend(view for view in landing.views if view.nbytes)
         else:
             self._skip = sum(sizes)
@@ -193,4 +200,5 @@ class FrameReader:
         if self._frame is None or self._rest or self._skip:
             return []
         frame, self._frame = self._frame, None
+        frame.landing.is_filled = self._fits
         return [frame]

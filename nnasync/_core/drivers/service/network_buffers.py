@@ -10,7 +10,7 @@ from nnasync._core.wire.framing import Landing
 from nnasync._core.wire.messages import CloseBuffer
 from nnasync._core.wire.network_connection import NetworkConnection
 from nnasync._core.wire.network_messages import ReadBuffer, WriteBuffer
-from nnasync.errors import DeviceDied, DeviceError
+from nnasync.errors import DeviceDied, DeviceError, GeneralFailure
 from nnasync.fences import Fence
 from nnasync.hal import Memory, Shape
 from nnasync.memory import mapped
@@ -31,15 +31,15 @@ class NetworkBuffer:
         """Copy the contents to memory of the same size."""
         reading = _Reading(self._link, self._number, destination)
         try:
-            await reading.call.fence
+            await reading.fence
         except BaseException:
-            if not reading.call.fence.done:
+            if not reading.fence.done:
                 reading.give_up()
             raise
 
     def start_copy_to(self, destination: Memory) -> Fence:
         """Begin the same without an event loop; the fence tells how it went."""
-        return _Reading(self._link, self._number, destination).call.fence
+        return _Reading(self._link, self._number, destination).fence
 
     async def copy_from(self, source: Memory, dimensions: Shape = ()) -> None:
         """Copy the contents from memory."""
@@ -73,7 +73,18 @@ class _Reading:
             return ReadBuffer(call, number, view.nbytes)
 
         self.call = link.begin(read)
-        self.call.fence.add_callback(lambda _: self._landings.pop(self.call.number, None))
+        self.fence = Fence()
+        self.call.fence.add_callback(self._answered)
+
+    def _answered(self, answer: Fence) -> None:
+        self._landings.pop(self.call.number, None)
+        if answer.error is not None:
+            self.fence.fail(answer.error)
+        elif self._landing.is_filled:
+            self.fence.signal()
+        else:
+            text = f"{self._link.who} answered without the contents of a buffer"
+            self.fence.fail(GeneralFailure(text))
 
     def give_up(self) -> None:
         """Have nothing written any more."""

@@ -18,7 +18,7 @@ from nnasync._core.wire.network_connection import NetworkConnection
 from nnasync._core.wire.network_messages import Run, travelling
 from nnasync._core.workers import contained
 from nnasync.burst import Outcome
-from nnasync.errors import MissedDeadlineTransient
+from nnasync.errors import GeneralFailure, MissedDeadlineTransient
 from nnasync.fences import Fence
 from nnasync.hal import NEVER_NS, ExecutionConfig, ExecutionResult
 
@@ -57,6 +57,8 @@ class NetworkRun:
     def result(self) -> ExecutionResult:
         """What the device answered, once the fence is signaled."""
         result: ExecutionResult = decode(self.call.value, ExecutionResult)
+        if self._landing.views and not self._landing.is_filled:
+            raise GeneralFailure(f"{self._link.who} answered without the values of the outputs")
         return result
 
     def outcome(self) -> Outcome:
