@@ -14,6 +14,7 @@ from nnasync._core.workers import inline as inline_lane
 from nnasync._core.workers.admission import NEXT_TURN, RUN, SPREAD, WORKER, Company
 from nnasync._core.workers.inline import InlineLane, Turn
 from nnasync.errors import (
+    DeviceError,
     GeneralFailure,
     InvalidArgument,
     MissedDeadlinePersistent,
@@ -192,6 +193,29 @@ def test_inline_run_that_stops_unasked(rigs: Callable[..., Rig]) -> None:
     with pytest.raises(GeneralFailure, match="without having been asked"):
         inline(rigs(1), Estimate(), call)
     assert call.rewinds == 1
+
+
+class Broken(Steps):
+    """A call that takes its time, and fails."""
+
+    def run(self, stop: StopFlag, given: Given = None) -> bool:
+        raise DeviceError("the device is broken")
+
+
+@pytest.mark.parametrize("deadline_ns", [NEVER_NS, 1])
+def test_calls_that_fail_or_are_refused_have_their_share_of_the_turn(
+    rigs: Callable[..., Rig], deadline_ns: int
+) -> None:
+    """Whoever makes them again and again would never let the loop turn."""
+    lane = rigs(2).workers.inline
+    here, estimate = lane.turns.here, known(MS / 1000)
+    calls = 0
+    while lane.admission(MEDIUM, estimate, NEVER_NS, deadline_ns=deadline_ns) is RUN:
+        with pytest.raises(NNError):
+            lane.run(Broken(), estimate, deadline_ns, "it", here)
+        calls += 1
+        assert calls < 1000
+    assert here.spent_ns > 0.9 * here.budget_ns
 
 
 def test_workers_are_busy_with_what_others_run(rigs: Callable[..., Rig]) -> None:

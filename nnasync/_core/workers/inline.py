@@ -347,16 +347,19 @@ class InlineLane:
         """
         started_ns = now_ns()
         if deadline_ns != NEVER_NS and started_ns + estimate.floor_ns > deadline_ns:
+            here.spend(0.0)  # Who asks again and again must let the loop turn some time, too.
             raise _refused(estimate, deadline_ns - started_ns)
         try:
             finished = call.run(_UNSTOPPED) if given is None else call.run(_UNSTOPPED, given)
         except BaseException as error:
+            here.spend(now_ns() - started_ns)
             shielded(call.rewind)
             if not isinstance(error, Exception):
                 raise
             failure = contained(error, name)
             raise failure from failure.__cause__
         if not finished:
+            here.spend(now_ns() - started_ns)
             shielded(call.rewind)
             raise GeneralFailure(f"{name} stopped without having been asked to")
         ended_ns = now_ns()
