@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from nnasync.cli.suite import report
+from nnasync.cli.suite import benchmark, report
 from nnasync.cli.text import HelpFormatter
 
 __all__ = ["add_parser"]
 
-_PARTS = (report,)
+_PARTS = (benchmark, report)
 _EXAMPLES = """examples:
   nnasync suite report benchmark.json
   nnasync suite report benchmark.json --html benchmark.html --compare last-week.json
