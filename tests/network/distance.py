@@ -32,10 +32,12 @@ async def distant(
     options: nn.Options = rigs.POOL,
     serving: dict[str, Any] | None = None,
     connecting: dict[str, Any] | None = None,
+    guarded: bool = True,
 ) -> AsyncIterator[Distant]:
-    """A device that is served at a free port of this machine."""
+    """A device that is served at a free port of this machine; `guarded` tests have a time limit."""
+    opened = rigs.runtime(engine, options=options) if guarded else None
     async with (
-        rigs.runtime(engine, options=options) as runtime,
+        opened or nn.open_runtime(devices=[engine], options=options) as runtime,
         anyio.create_task_group() as tasks,
     ):
         serve = functools.partial(nn.serve, **(serving or {}))

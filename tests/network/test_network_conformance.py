@@ -35,7 +35,11 @@ async def outcomes(
     count = 0
     async with (
         distant(
-            name, options=OPTIONS, serving=serving, connecting={"ca": certificate, "key": KEY}
+            name,
+            options=OPTIONS,
+            serving=serving,
+            connecting={"ca": certificate, "key": KEY},
+            guarded=False,
         ) as there,
         nn.open_runtime(devices=[there.device], options=OPTIONS) as far,
         nn.open_runtime(devices=[name], options=OPTIONS) as near,
@@ -66,11 +70,12 @@ def test_the_hal_suite(name: str, group: str) -> None:
 
     async def suite() -> None:
         async with (
-            distant(name, options=OPTIONS) as there,
+            distant(name, options=OPTIONS, guarded=False) as there,
             nn.open_runtime(devices=[there.device], options=OPTIONS) as runtime,
         ):
             plan = SuitePlan(name, only=group, every=25, rounds=3)
             await run_on(runtime.devices[0], plan, results.append)
 
     anyio.run(suite)
+    assert results
     assert [each for each in results if each.verdict is CheckVerdict.FAILED] == []

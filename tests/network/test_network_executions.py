@@ -82,13 +82,13 @@ async def test_calls_side_by_side() -> None:
 
 
 async def test_large_values_that_do_not_fit_into_one_packet() -> None:
-    shape = (1, 1 << 20)
+    shape = (1, 1 << 18)
     builder = nn.ModelBuilder("large")
     x = builder.input("x", shape)
     builder.output("y", builder.add(x, np.full(shape, 3, np.float32)))
     async with distant() as there, rigs.runtime(there.device) as runtime:
         net = await runtime.compile(builder.build())
-        given = np.arange(1 << 20, dtype=np.float32).reshape(shape)
+        given = np.arange(1 << 18, dtype=np.float32).reshape(shape)
         for _ in range(3):
             assert np.array_equal(await net(given), given + 3)
 
