@@ -99,7 +99,7 @@ def run_suite(suite: str, arguments: argparse.Namespace, work: Work) -> int:
 async def _gather(gathering: Gathering, output: SuiteOutput, work: Work) -> int:
     error: Exception | None = None
     async with interruptible() as interruption:
-        with watching(f"nnasync suite {gathering.suite}", "rows") as watcher:
+        with watching(f"nnasync {gathering.suite}", "rows") as watcher:
             gathering.on_step = lambda text: watcher(len(gathering.rows), gathering.expected, text)
             try:
                 await work(gathering)

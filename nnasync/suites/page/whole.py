@@ -51,7 +51,7 @@ def _header(result: SuiteResult) -> str:
         told["machine"] = result.machine["processor"]
     partial = warning("This run was ended before its time: rows are missing.")
     return (
-        f"<header><h1>nnasync suite {text(result.suite)}</h1>{chips(told)}"
+        f"<header><h1>nnasync {text(result.suite)}</h1>{chips(told)}"
         f"{partial if result.is_partial else ''}"
         f"{'' if result.rows else warning('There are no rows.')}</header>"
     )
