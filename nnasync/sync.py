@@ -263,6 +263,10 @@ class BlockingNet(_Blocking[R]):
         report: Report = self._loop.call(self._inner.optimized)
         return report
 
+    def warm_up(self, *arrays: Any, runs: int = 8) -> None:
+        """Make `runs` calls ahead, so that no later one finds it cold; see `Net.warm_up`."""
+        self._loop.call(functools.partial(self._inner.warm_up, *arrays, runs=runs))
+
     def report(self) -> Report:
         """Where the model runs, and why, and what fell back so far."""
         report: Report = self._loop.call(self._inner.report)

@@ -10,6 +10,7 @@ import pytest
 import nnasync as nn
 from nnasync._core.notebook import html_lines, html_table
 from nnasync.errors import BadState
+from nnasync.streaming.account import Account, Latency, StreamStatistics
 from tests import rigs
 
 REFERENCE = [rigs.REFERENCE]
@@ -79,3 +80,27 @@ def test_a_notebook_awaits_a_runtime_in_one_cell_and_closes_it_in_another() -> N
 async def test_on_trio_a_runtime_is_opened_by_a_block() -> None:
     with pytest.raises(BadState, match="async with"):
         await nn.open_runtime(devices=REFERENCE)
+
+
+def test_an_account_says_its_sum() -> None:
+    account = Account(submitted=31, completed=28, missed=2, pending=1)
+    assert str(account) == "submitted 31 = completed 28 + missed 2 + pending 1"
+    assert repr(account) == "Account(submitted=31, completed=28, missed=2, pending=1)"
+    assert str(Account()) == "submitted 0 = 0"
+    assert re.findall(r"<t[hd]>(\w+)</t[hd]><t[hd]>(\d+)", account._repr_html_()) == [
+        ("submitted", "31"),
+        ("completed", "28"),
+        ("missed", "2"),
+        ("pending", "1"),
+    ]
+
+
+def test_statistics_say_their_latencies_in_milliseconds() -> None:
+    latency = Latency(28, 1_500_000, 2_000_000, 3_250_000, 4_000_000)
+    statistics = StreamStatistics(Account(submitted=30, completed=28, missed=2), latency, 30, 28)
+    assert str(statistics) == (
+        "submitted 30 = completed 28 + missed 2; "
+        "latency p50 1.50, p90 2.00, p99 3.25, max 4.00 ms of 28; 28 of 30 deadlines met"
+    )
+    assert "<td>93.33%</td>" in statistics._repr_html_()
+    assert "deadlines" not in str(StreamStatistics())

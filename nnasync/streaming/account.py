@@ -18,6 +18,7 @@ import enum
 import math
 from collections.abc import Callable, Sequence
 
+from nnasync._core.notebook import html_table
 from nnasync.errors import BadState, InvalidArgument
 from nnasync.hal import Struct
 
@@ -39,8 +40,12 @@ class Outcome(enum.Enum):
     MERGED = "merged"
 
 
-class Account(Struct):
-    """How many items of a stream are where."""
+class Account(Struct, repr_omit_defaults=True):
+    """How many items of a stream are where; as a string it is the sum that has to be right.
+
+    `str(Account(submitted=3, completed=2, dropped=1))` is "submitted 3 = completed 2 + dropped 1",
+    with `pending` where it is not 0.
+    """
 
     submitted: int = 0
     completed: int = 0
@@ -53,6 +58,19 @@ class Account(Struct):
     merged: int = 0
     pending: int = 0
 
+    def __str__(self) -> str:
+        """Say where the items went, without what is 0."""
+        ends = " + ".join(f"{name} {count}" for name, count in self._ends())
+        return f"submitted {self.submitted} = {ends or 0}"
+
+    def _repr_html_(self) -> str:
+        """Return a table for notebooks of where the items went."""
+        return html_table(("submitted", self.submitted), self._ends())
+
+    def _ends(self) -> list[tuple[str, int]]:
+        counts = ((name, getattr(self, name)) for name in self.__struct_fields__[1:])
+        return [(name, count) for name, count in counts if count]
+
 
 class Latency(Struct):
     """Percentiles of the time from capture to answer in nanoseconds; all 0 before the first one."""
@@ -62,6 +80,12 @@ class Latency(Struct):
     p90_ns: int = 0
     p99_ns: int = 0
     max_ns: int = 0
+
+    def __str__(self) -> str:
+        """Say them in milliseconds."""
+        told = (("p50", self.p50_ns), ("p90", self.p90_ns), ("p99", self.p99_ns))
+        times = ", ".join(f"{name} {ns / 1e6:.2f}" for name, ns in (*told, ("max", self.max_ns)))
+        return f"{times} ms of {self.count}"
 
 
 class StreamStatistics(Struct):
@@ -80,6 +104,16 @@ class StreamStatistics(Struct):
     def hit_rate(self) -> float:
         """Share of the deadlines that were met; 1.0 where there was none."""
         return self.hits / self.deadlines if self.deadlines else 1.0
+
+    def __str__(self) -> str:
+        """Say all of it in one line."""
+        met = f"; {self.hits} of {self.deadlines} deadlines met" if self.deadlines else ""
+        return f"{self.account}; latency {self.latency}{met}"
+
+    def _repr_html_(self) -> str:
+        """Return the account as a table for notebooks, and the latencies."""
+        rows = [("latency", str(self.latency)), ("deadlines met", f"{100 * self.hit_rate:.2f}%")]
+        return self.account._repr_html_() + html_table(("", ""), rows)
 
 
 _OF_ONE_STAGE = ("submitted", "passed")

@@ -24,7 +24,7 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from nnasync import device as devices
-from nnasync._core.execution.ports import Port, as_array
+from nnasync._core.execution.ports import Port, as_array, out_in_order
 from nnasync._core.validation import validate_buffer_desc
 from nnasync.device import Device, InlinePreparedModel, PreparedModel, RepeatingPreparedModel
 from nnasync.errors import (
@@ -314,3 +314,11 @@ def _positions(roles: Sequence[Role]) -> tuple[list[BufferRole], list[BufferRole
     for role in roles:
         found[role.kind].append(BufferRole(places[id(role.prepared)], role.port.position))
     return found["input"], found["output"]
+
+
+def buffers_of(ports: Sequence[Port], out: Any) -> Sequence[Any]:
+    """`out=` of a launch; raises InvalidArgument where it is not buffers."""
+    outs = out_in_order(ports, out)
+    if not all(each is None or isinstance(each, Buffer) for each in outs):
+        raise InvalidArgument("out= of a launch takes buffers; other outputs are regions")
+    return outs

@@ -62,7 +62,7 @@ from nnasync.hal import (
 from nnasync.tracing.tally import Tally
 
 if TYPE_CHECKING:
-    from nnasync._core.execution import buffer, flexible, open_burst, open_launch
+    from nnasync._core.execution import buffer, flexible, open_burst, open_launch, warming
     from nnasync._core.execution import burst as bursts
     from nnasync._core.execution.burst import Burst
     from nnasync._core.execution.flexible import FlexibleCalls
@@ -73,6 +73,7 @@ else:
     flexible = deferred("nnasync._core.execution.flexible")
     open_burst = deferred("nnasync._core.execution.open_burst")
     open_launch = deferred("nnasync._core.execution.open_launch")
+    warming = deferred("nnasync._core.execution.warming")
 
 
 DEFAULT_DEPTH = 8
@@ -394,7 +395,7 @@ class Net(MeasuredCalls[R]):
             execution = open_launch.OpenExecution(self._flexible, values, out, config)
             execution.begin(self._start, fences, self._workers.watchdog)
             return execution
-        outs = None if out is None else self._buffers_of(out)
+        outs = None if out is None else buffer.buffers_of(self._ports.outputs, out)
         # Both as they are now: another compilation may take over while the loop turns.
         inline, prepared = self._inline, self._prepared
         is_ready = all_met(fences)
@@ -490,26 +491,32 @@ class Net(MeasuredCalls[R]):
             self._inline.bind(slot.request, tries=not self._is_urgent_call)
         self._slots.give_back(slot)
 
+    async def warm_up(self, *arrays: Any, runs: int = 8, priority: Priority | None = None) -> None:
+        """Make `runs` calls ahead, one in each turn of the loop, so that none later is cold.
+
+        With these inputs as of a call; without any, with zeros, which needs known shapes. The
+        network's metrics do not count them. Where a better plan may still follow, wait for that
+        first: `await net.optimized()`. Raises what a call raises; InvalidArgument for open shapes.
+        """
+        turn = self._workers.turns.next
+        call = functools.partial(self._uncounted, priority)
+        await warming.warm_up(call, arrays, self.inputs, runs, turn)
+
+    async def _uncounted(self, priority: Priority | None, *arrays: Any) -> None:
+        """Call on the way that the application's calls will take."""
+        self._check(None)
+        quick = self._quick
+        if quick is None or priority is not None or quick.call(arrays, None) is None:
+            await self._call_in_full(arrays, None, None, priority)
+
     async def _warm_up(self, until: Deadline | None = None) -> None:
-        """Make a few calls ahead, which count for nothing, so that the first finds nothing cold."""
+        """Make a few calls ahead, where that costs little; `compile` does."""
         if self._inline is None or self._flexible is not None or self._is_urgent_call:
             return
-        arrays = [np.full(port.shape, port.zero, port.dtype) for port in self.inputs]
-
-        async def calls(times: int, deadline: Deadline | None) -> None:
-            for _ in range(times):
-                await self(*arrays, deadline=deadline)
-
         tally_of, self._tally, self._tally_of = self._tally_of, Tally(), lambda *_: Tally()
+        inline, lane = self._inline, self._workers.inline
         try:
-            last = await self._inline.warm_up_calls(calls, until)
-            forget = self._workers.inline.warming_up()
-            # Straight, and with little before the return: the processor knows its way by that.
-            try:
-                for _ in range(last):
-                    await self(*arrays)
-            finally:
-                forget()
+            await warming.warm_up_when_compiled(self, self.inputs, inline, lane, until)
         except NNError:
             pass
         except BaseException:
@@ -589,10 +596,3 @@ class Net(MeasuredCalls[R]):
             port,
             self._is_pinned,
         )
-
-    def _buffers_of(self, out: Any) -> Sequence[Any]:
-        """`out=` of a launch."""
-        outs = out_in_order(self._ports.outputs, out)
-        if not all(each is None or isinstance(each, buffer.Buffer) for each in outs):
-            raise InvalidArgument("out= of a launch takes buffers; other outputs are regions")
-        return outs
