@@ -38,7 +38,9 @@ from nnasync.engine import BoundCall, OutputBuffer, StopFlag
 from nnasync.errors import NNError
 from nnasync.extensions import LITERT, ONNX, sized
 from nnasync.hal import ExecutionPreference, Model
+from nnasync.suites.fuzz.bytes_edits import byte_edits, edited
 from nnasync.suites.fuzz.onnx_fields import changed_fields
+from nnasync.suites.fuzz.usage import forget_peak, peak_bytes
 from tests.fuzz.attempts import Finding, Outcome
 from tests.fuzz.fuzz_models import described, fuzz, source_of
 
@@ -48,7 +50,6 @@ SLACK_BYTES, SHARE = 512 << 20, 4
 """What loading may take: so much, and so many times the file."""
 MOST_INPUT_BYTES = 1 << 24
 MOST_RUN_S = 5
-NUMBERS = (0, 1, 2, 3, 7, 0x7F, 0x80, 0xFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 0x10000)
 FAST = ExecutionPreference.SUSTAINED_SPEED
 
 
@@ -61,43 +62,14 @@ def files_in(paths: Sequence[str]) -> list[Path]:
     return found
 
 
-def mutated(data: bytearray, source: random.Random) -> bytearray:
+def mutated(data: bytes, source: random.Random) -> bytes:
     """Some bytes or words changed, more often near an end; sometimes a part is lost or moved."""
-    for _ in range(source.choice((1, 1, 2, 3, 6, 20))):
-        room = len(data) if source.random() < 0.3 else min(len(data), 8192)
-        place = source.randrange(room)
-        place = place if source.random() < 0.5 else len(data) - 1 - place
-        way = source.random()
-        if way < 0.4:
-            data[place] = source.getrandbits(8)
-        elif way < 0.6:
-            data[place] ^= 1 << source.randrange(8)
-        elif way < 0.9:
-            start = place & ~3
-            number = source.choice((*NUMBERS, source.getrandbits(32), len(data)))
-            data[start : start + 4] = number.to_bytes(4, "little")[: len(data) - start]
-        elif way < 0.95:
-            other = source.randrange(len(data))
-            count = source.choice((4, 16, 64, 256))
-            data[place : place + count] = data[other : other + count]
-        else:
-            del data[place : place + source.choice((1, 4, 64, len(data)))]
-        if len(data) < 2:
-            return data
-    return data
-
-
-def peak_bytes() -> int:
-    """The most memory that this process had since it was last asked; Linux tells."""
-    with open("/proc/self/status") as file:
-        line = next(line for line in file if line.startswith("VmHWM"))
-    with open("/proc/self/clear_refs", "w") as file:
-        file.write("5")
-    return int(line.split()[1]) * 1024
+    return edited(data, byte_edits(source))
 
 
 def attempt(path: Path, *, runs: bool) -> Outcome:
     """Load a file that may be anything, and run what it gives; raises Finding."""
+    forget_peak()
     before = peak_bytes()
     try:
         model = load(path)
@@ -181,7 +153,7 @@ def one(files: Sequence[Path], folder: Path, source: random.Random, *, runs: boo
     path.unlink(missing_ok=True)
     data = original.read_bytes()
     by_field = original.suffix == ".onnx" and source.random() < 0.7
-    path.write_bytes(changed_fields(data, source) if by_field else mutated(bytearray(data), source))
+    path.write_bytes(changed_fields(data, source) if by_field else mutated(data, source))
     return attempt(path, runs=runs)
 
 

@@ -39,32 +39,17 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any
 
+from nnasync.suites.fuzz.decisions import ReplayedRandom, decisions_in
 from nnasync.suites.fuzz.mutations import Mutator
 from nnasync.suites.fuzz.samples import FuzzSample, own_samples
 from tests.fuzz.attempts import MEMORY_LIMIT_BYTES, Finding, Outcome, Session
 from tests.fuzz.official import official_samples
 
-__all__ = ["Decisions", "Fuzzer", "described", "fuzz", "main", "source_of"]
+__all__ = ["Fuzzer", "described", "fuzz", "main", "source_of"]
 
 SHARED = Path(__file__).resolve().parents[3] / "shared"
 SLACK_BYTES = 256 << 20
 """Memory for Python, threads and what kernels need besides their operands and scratch."""
-
-
-class Decisions(random.Random):
-    """Randomness that comes from bytes, and is all zeros when they are used up."""
-
-    def __init__(self, data: bytes) -> None:
-        super().__init__(0)
-        self._data = int.from_bytes(data, "little")
-
-    def getrandbits(self, k: int, /) -> int:
-        bits = self._data & ((1 << k) - 1)
-        self._data >>= k
-        return bits
-
-    def random(self) -> float:
-        return self.getrandbits(8) / 256
 
 
 class Fuzzer:
@@ -227,7 +212,7 @@ def fuzz_with_atheris(arguments: list[str]) -> None:
     fuzzer = Fuzzer(session, Path(tempfile.mkdtemp()), all_samples())
 
     def one(data: bytes) -> None:
-        fuzzer.run(Decisions(data))
+        fuzzer.run(ReplayedRandom(decisions_in(data)))
 
     usual = ["-rss_limit_mb=4096", "-timeout=60", "-len_control=0", "-max_len=2000"]
     atheris.Setup([sys.argv[0], *usual, *arguments], one)

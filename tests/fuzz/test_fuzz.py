@@ -26,7 +26,7 @@ from nnasync.kernels import EXTENSION_OPERATIONS, OPERATIONS, Operation
 from nnasync.suites.fuzz.mutations import Mutator
 from nnasync.suites.fuzz.samples import FuzzSample, own_samples, without_samples
 from tests.fuzz.attempts import MEMORY_LIMIT_BYTES, MOST_BYTES, Finding, Outcome, Session
-from tests.fuzz.fuzz_models import Decisions, Fuzzer, described, fuzz, main, source_of
+from tests.fuzz.fuzz_models import Fuzzer, described, fuzz, main, source_of
 from tests.fuzz.official import official_samples
 
 LARGE = (2**16, 2**31 - 1, 2**31, 2**32 - 1)
@@ -122,14 +122,6 @@ def test_a_seed_s_runs_are_always_the_same() -> None:
         return [Mutator(source_of(3, n)).sample(samples[n], samples).model for n in range(50)]
 
     assert list(map(repr, changed())) == list(map(repr, changed()))
-
-
-def test_decisions_come_from_bytes_and_end_with_zeros() -> None:
-    decisions = Decisions(b"\x05\x01")
-    assert decisions.getrandbits(8) == 5
-    assert decisions.randrange(4) == 1
-    assert [decisions.choice("abc") for _ in range(3)] == ["a"] * 3
-    assert decisions.random() == 0.0
 
 
 # -- that what breaks a promise is found

@@ -231,6 +231,21 @@ def test_integers_that_do_not_fit_are_an_error_where_they_are_narrow(tmp_path: P
         run(model, [np.array([1], np.int32)])
 
 
+@pytest.mark.parametrize("zero_point", [-4278190208, -129, 128])
+def test_bytes_whose_zero_point_would_end_the_process_are_refused(
+    tmp_path: Path, zero_point: int
+) -> None:
+    """XNNPACK defines no such tensor, and LiteRT's delegate goes on as if there were one."""
+    bytes_ = T("INT8", (1, 4), None, (0.5,), (0,))
+    odd = T("INT8", (1, 4), None, (0.5,), (zero_point,))
+    file = tmp_path / "odd.tflite"
+    ops = [Op("RESHAPE", (0,), (1,)), Op("RESHAPE", (1,), (2,))]
+    file.write_bytes(tflite_file([bytes_, odd, bytes_], ops, [0], [2]))
+    told = rf"operator 0 \(RESHAPE\): a zero point of {zero_point}, of INT8 -128 to 127 are legal"
+    with pytest.raises(ModelError, match=told):
+        wrap(file)
+
+
 @pytest.mark.parametrize("scale", [-0.001, 0.0, 1e-42, float("nan")])
 def test_words_whose_scale_would_end_the_process_are_refused(tmp_path: Path, scale: float) -> None:
     x, y = (T("INT16", (1, 4), None, (each,), (0,)) for each in (0.001, scale))

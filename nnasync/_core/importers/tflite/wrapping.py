@@ -267,6 +267,10 @@ def _has_places(graph: Graph, operator: OperatorInfo, pools: Set[tuple[int, byte
     return is_alike and (places, options) in pools
 
 
+_ZERO_POINTS = {"INT8": (-128, 127), "UINT8": (0, 255), "INT16": (-32768, 32767)}
+"""XNNPACK defines no tensor with another one, and LiteRT's delegate goes on without it."""
+
+
 def _check_limits(graph: Graph, operator: OperatorInfo) -> None:
     """Raise ModelError for an operator that LiteRT does not refuse, but that ends the process."""
     needed = _MAY_BE_LEFT_OUT.get(operator.name, len(operator.inputs))
@@ -283,6 +287,14 @@ def _check_limits(graph: Graph, operator: OperatorInfo) -> None:
         [graph.tensors[index] for index in indexes if index >= 0]
         for indexes in (operator.inputs, operator.outputs)
     )
+    for tensor in (*inputs, *outputs):
+        low, high = _ZERO_POINTS.get(tensor.type, (-math.inf, math.inf))
+        for point in tensor.quantization.zero_points:
+            if not low <= point <= high:
+                raise ModelError(
+                    f"operator {operator.index} ({operator.name}): a zero point of {point},"
+                    f" of {tensor.type} {low} to {high} are legal"
+                )
     try:
         check_operator(operator.name, inputs, outputs)
     except LiteRTUnsupported as error:
