@@ -144,13 +144,13 @@ def test_plug_ins_of_a_family_do_not_know_each_other(family: str) -> None:
         assert others == [], path
 
 
-def test_only_the_command_line_needs_the_conformance_suites() -> None:
+def test_only_the_command_line_and_the_suites_of_devices_need_conformance() -> None:
     users = {
         layer
         for layer, path in modules()
         if any(names[0] == "conformance" for names in imported(path.read_text(encoding="utf-8")))
     }
-    assert users == {"cli", "conformance"}
+    assert users == {"cli", "suites", "conformance"}
 
 
 def files_in_circles() -> set[str]:

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from nnasync.cli.suite import benchmark, report
+from nnasync.cli.suite import benchmark, crash, report, soak
 from nnasync.cli.text import HelpFormatter
 
 __all__ = ["add_parser"]
 
-_PARTS = (benchmark, report)
+_PARTS = (benchmark, crash, report, soak)
 _EXAMPLES = """examples:
+  nnasync suite crash --scale 0.01 --json crash.json
+  nnasync suite soak --hours 1 --device nnasync-reference
   nnasync suite report benchmark.json
   nnasync suite report benchmark.json --html benchmark.html --compare last-week.json
 """

@@ -1,0 +1,193 @@
+"""Children of the coordinator: processes with time limits, which may die or hang and cost no other.
+
+Each is the leader of a session of its own, so that Ctrl-C reaches the coordinator alone, and what a
+child has started itself goes with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+import anyio
+import anyio.abc
+import msgspec
+from anyio.streams.buffered import BufferedByteReceiveStream
+
+from nnasync._core.deferred import deferred
+from nnasync.errors import GeneralFailure
+from nnasync.hal import Struct
+from nnasync.suites.crash.orders import (
+    ChildAt,
+    ChildBegun,
+    ChildMessage,
+    ChildReport,
+    CrashOrder,
+)
+from nnasync.suites.results import Standing
+
+if TYPE_CHECKING:
+    from nnasync.conformance import parallel
+else:
+    parallel = deferred("nnasync.conformance.parallel")
+
+MAX_MESSAGE_BYTES = 1 << 22
+START_LIMIT_S = 120.0
+"""A child that is not at work by then hangs: an engine may take long to load."""
+WORKER = ("-m", "nnasync.suites.crash.worker")
+
+_messages: msgspec.json.Decoder[ChildMessage] = msgspec.json.Decoder(ChildMessage)
+_encode = msgspec.json.Encoder().encode
+
+
+class ChildEnd(Struct, frozen=True):
+    """How a child ended: its standing, why, what it was at, its report if it made one.
+
+    `code` is that of its process, None where it still ran and had to be killed.
+    """
+
+    standing: Standing
+    text: str
+    at: str = ""
+    report: ChildReport | None = None
+    code: int | None = None
+
+
+class CrashChild:
+    """A process that carries out one order; to be used with `async with`."""
+
+    def __init__(
+        self, order: CrashOrder, *, heard: Callable[[ChildMessage], object] = lambda _: None
+    ) -> None:
+        self._order = order
+        self._heard = heard
+        self._at = ""
+        self._end: ChildEnd | None = None
+        self._steps = 0
+        self.has_begun = anyio.Event()
+        self.has_gone_round = anyio.Event()
+        self.has_ended = anyio.Event()
+
+    async def __aenter__(self) -> CrashChild:
+        # A cancellation between the start and the hand-over would leave a process to nobody.
+        with anyio.CancelScope(shield=True):
+            self._process = await anyio.open_process(
+                [sys.executable, *WORKER],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+            if self._process.stdin is None or self._process.stdout is None:
+                raise GeneralFailure("a child of the crash suite has no standard input or output")
+            self._channel: anyio.abc.ByteSendStream = self._process.stdin
+            self._lines = BufferedByteReceiveStream(self._process.stdout)
+            await self._send(_encode(self._order))
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.kill()
+        with anyio.CancelScope(shield=True):
+            await self._process.aclose()
+
+    @property
+    def pid(self) -> int:
+        """Number of the process."""
+        return self._process.pid
+
+    @property
+    def end(self) -> ChildEnd:
+        """How it ended; one that still runs has not failed."""
+        return self._end or ChildEnd(Standing.SUCCESS, "", self._at)
+
+    def kill(self) -> None:
+        """Kill the process and all that it started."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+    async def ask_to_end(self) -> None:
+        """Ask it to come to an end."""
+        await self._send(b"end")
+
+    async def follow(self, limit_s: float) -> ChildEnd:
+        """Follow it to its end, at most so long from when it is at work; then it is killed."""
+        try:
+            self._end = await self._followed(limit_s)
+        finally:
+            for event in (self.has_begun, self.has_gone_round, self.has_ended):
+                event.set()
+        return self._end
+
+    async def _followed(self, limit_s: float) -> ChildEnd:
+        report: ChildReport | None = None
+        with anyio.move_on_after(START_LIMIT_S) as scope:
+            while report is None:
+                message = await self._next()
+                if message is None:
+                    return await self._dead()
+                self._heard(message)
+                if isinstance(message, ChildBegun):
+                    scope.deadline = anyio.current_time() + limit_s
+                    self.has_begun.set()
+                elif isinstance(message, ChildAt):
+                    self._at = message.text
+                    self._steps += 1
+                    if self._steps > 1:
+                        self.has_gone_round.set()
+                elif isinstance(message, ChildReport):
+                    report = message
+        if report is None:
+            self.kill()
+            text = f"no end within {limit_s:g} s"
+            if not self.has_begun.is_set():
+                text = f"it did not begin within {START_LIMIT_S:g} s"
+            return ChildEnd(Standing.HANG, text + self._where(), self._at)
+        return await self._reported(report)
+
+    async def _reported(self, report: ChildReport) -> ChildEnd:
+        """How a child with a report ended: also one that dies or hangs while it cleans up."""
+        code: int | None = None
+        with anyio.move_on_after(START_LIMIT_S):
+            code = await self._process.wait()
+        if code is None:
+            self.kill()
+            return ChildEnd(Standing.HANG, "the process does not end", self._at, report)
+        if code < 0:
+            text = f"the process died while it ended: {parallel.ending(code)}"
+            return ChildEnd(Standing.CRASH, text, self._at, report, code)
+        standing = Standing.FAILURE if report.failures else Standing.SUCCESS
+        return ChildEnd(standing, "; ".join(report.failures), self._at, report, code)
+
+    async def _dead(self) -> ChildEnd:
+        code = await self._process.wait()
+        text = f"the process died: {parallel.ending(code)}{self._where()}"
+        return ChildEnd(Standing.CRASH, text, self._at, None, code)
+
+    def _where(self) -> str:
+        return f", at: {self._at}" if self._at else ""
+
+    async def _next(self) -> ChildMessage | None:
+        try:
+            line = await self._lines.receive_until(b"\n", MAX_MESSAGE_BYTES)
+            return _messages.decode(line)
+        except (anyio.IncompleteRead, anyio.EndOfStream):
+            return None
+        except (anyio.DelimiterNotFound, msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise GeneralFailure(f"a child said what is no message: {error}") from None
+
+    async def _send(self, line: bytes) -> None:
+        try:
+            await self._channel.send(line + b"\n")
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            return  # It has died; that it does not answer will tell.

@@ -1,0 +1,36 @@
+"""What a process holds: resident memory, descriptors and threads, as Linux tells of any process.
+
+Reading them from outside means that the process itself does nothing for it, and so also tells of
+one that hangs.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from nnasync.hal import Struct
+
+__all__ = ["ProcessUse", "process_use"]
+
+
+class ProcessUse(Struct, frozen=True):
+    """Resident bytes, open descriptors and threads of a process."""
+
+    memory_bytes: int
+    descriptors: int
+    threads: int
+
+
+def process_use(pid: int | None = None) -> ProcessUse | None:
+    """What a process holds now, this one without a number; None where it is gone or not ours."""
+    folder = Path("/proc") / ("self" if pid is None else str(pid))
+    try:
+        resident = int((folder / "statm").read_text("ascii").split()[1])
+        return ProcessUse(
+            resident * os.sysconf("SC_PAGE_SIZE"),
+            len(os.listdir(folder / "fd")),
+            len(os.listdir(folder / "task")),
+        )
+    except (OSError, IndexError, ValueError):
+        return None

@@ -1,0 +1,72 @@
+"""What samples of a soak come to: the slopes of what a process holds and how fast it answers.
+
+Pure: times are whatever the samples say, so invented series are judged like hours of load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from nnasync.hal import Struct
+from nnasync.suites.results import Better, SuiteFigure
+from nnasync.suites.trends import Trend, trend
+
+__all__ = ["SoakSample", "judge"]
+
+MIB = 1 << 20
+HOUR_S = 3600.0
+
+
+class SoakSample(Struct, frozen=True):
+    """A process after `at_s`: what it held, and the median of the calls since the last sample."""
+
+    at_s: float
+    memory_bytes: int
+    descriptors: int
+    threads: int
+    latency_ms: float | None = None
+
+
+class _Quantity(Struct, frozen=True):
+    """Something that must not grow: by more than a share of its level, and than `least`."""
+
+    name: str
+    unit: str
+    value: Callable[[SoakSample], float | None]
+    share: float
+    least: float
+
+
+_QUANTITIES = (
+    _Quantity("memory", "MiB", lambda each: each.memory_bytes / MIB, 0.01, 1.0),
+    _Quantity("descriptors", "", lambda each: float(each.descriptors), 0.0, 2.0),
+    _Quantity("threads", "", lambda each: float(each.threads), 0.0, 2.0),
+    _Quantity("latency", "ms", lambda each: each.latency_ms, 0.25, 0.05),
+)
+
+
+def judge(
+    samples: Sequence[SoakSample], settle_s: float
+) -> tuple[tuple[SuiteFigure, ...], list[str]]:
+    """The slopes after the settling time with their intervals, and those that are findings."""
+    figures: list[SuiteFigure] = []
+    faults: list[str] = []
+    for quantity in _QUANTITIES:
+        seen = _trend_of(quantity, samples, settle_s)
+        if seen is None:
+            continue
+        unit = f"{quantity.unit}/h" if quantity.unit else "1/h"
+        slope, low, high = (each * HOUR_S for each in (seen.slope, seen.low, seen.high))
+        grows = seen.grown > max(quantity.least, quantity.share * seen.level)
+        name = f"slope of {quantity.name}"
+        figures.append(SuiteFigure(name, slope, unit, low, high, Better.LESS, grows))
+        if grows:
+            faults.append(
+                f"{quantity.name} grows by {slope:.3g} {unit} (95 %: {low:.3g} to {high:.3g})"
+            )
+    return tuple(figures), faults
+
+
+def _trend_of(quantity: _Quantity, samples: Sequence[SoakSample], settle_s: float) -> Trend | None:
+    pairs = [(each.at_s, value) for each in samples if (value := quantity.value(each)) is not None]
+    return trend([at_s for at_s, _ in pairs], [value for _, value in pairs], settle=settle_s)
