@@ -251,3 +251,25 @@ async def test_a_handshake_without_sense_is_refused() -> None:
         socket = Socket(app, {"x-request-timeout": "soon"})
         await socket.run([])
         assert (socket.code, socket.told) == (1007, [])
+
+
+class Deaf(Socket):
+    """A client that is gone when it is to be told something."""
+
+    async def _say(self, messages: list[bytes | str]) -> None:
+        for data in messages:
+            await self._send.send({"type": "websocket.receive", "bytes": data})
+
+    async def _hear(self, message: Any) -> None:
+        if message["type"] == "websocket.send":
+            self.told.append(message)
+            raise OSError("the connection is closed")
+
+
+async def test_a_client_that_is_gone_while_it_is_told_a_word_is_no_error() -> None:
+    async with running(words_app()) as app:
+        socket = Deaf(app, {"x-request-timeout": "1s"})
+        data = sound(4)
+        messages: list[bytes | str] = [data[at : at + 3000] for at in range(0, len(data), 3000)]
+        await socket.run(messages[:90])
+        assert len(socket.told) == 1

@@ -40,6 +40,9 @@ logger = logging.getLogger(__name__)
 
 _INFER = re.compile(r"/v2/models/([^/]+)(?:/versions/([^/]+))?/infer")
 _LENGTH = LENGTH_HEADER.lower().encode()
+_DECODED_HERE_BYTES = 1 << 18
+"""A body that is larger, and not tensors for the most part, is read in a thread."""
+_SHORT_LENGTH = len("99999")
 _PACKED_HERE_BYTES = 1 << 14
 """What is larger is packed in a thread: it takes milliseconds, without the interpreter lock."""
 _JOINED_BYTES = 1 << 16
@@ -115,9 +118,13 @@ async def _answered(
             unpacked, body, coding, limits.body_bytes, limiter=server.coding_threads
         )
     length = headers.get(_LENGTH)
-    request = decoded(
-        body, None if length is None else length.decode("latin-1"), limits, model, version
-    )
+    header = None if length is None else length.decode("latin-1")
+    if len(body) > _DECODED_HERE_BYTES and (header is None or len(header) > _SHORT_LENGTH):
+        request = await anyio.to_thread.run_sync(
+            decoded, body, header, limits, model, version, limiter=server.coding_threads
+        )
+    else:
+        request = decoded(body, header, limits, model, version)
     level = level_of(headers)
     if level and not request.priority:
         request = msgspec.structs.replace(request, priority=level)

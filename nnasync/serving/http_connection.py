@@ -20,6 +20,12 @@ from nnasync.serving.json_protocol import error_body
 from nnasync.serving.limits import Limits
 from nnasync.serving.problems import ServingError
 
+_BESIDE_FIELD = len(": \r\n")
+
+
+class _HeaderTooLarge(Exception):
+    """Ends the parsing of a header, through the parser."""
+
 
 class BoundedConnection(HttpToolsProtocol):
     """HTTP with limits on the number of connections, and on the size and time of headers."""
@@ -28,6 +34,8 @@ class BoundedConnection(HttpToolsProtocol):
         super().__init__(*arguments, **keywords)
         self._limits = limits
         self._header_bytes = 0
+        self._field_bytes = 0
+        self._may_be_too_large = False
         self._is_in_header = False
         self._is_arriving = False
         self._has_body_come = False
@@ -48,19 +56,45 @@ class BoundedConnection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Count the bytes of headers, and those of trailers, which belong to no body either."""
         self._has_body_come = False
+        self._field_bytes = 0
+        self._may_be_too_large = self._header_bytes + len(data) > self._limits.header_bytes
         super().data_received(data)
         if self._has_body_come:
             self._header_bytes = 0
         elif self._is_arriving:
             self._header_bytes += len(data)
             if self._header_bytes > self._limits.header_bytes:
-                text = f"a header has at most {self._limits.header_bytes} bytes"
-                self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, text)
+                self._refuse_header()
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Keep a field of the header; those of trailers, for which nobody asks, are dropped."""
         if self._is_in_header:
+            if self._may_be_too_large:
+                self._count(len(name) + len(value) + _BESIDE_FIELD)
             super().on_header(name, value)
+
+    def on_url(self, url: bytes) -> None:
+        """Keep the address, which is a part of the header."""
+        if self._may_be_too_large:
+            self._count(len(url))
+        super().on_url(url)
+
+    def _count(self, size: int) -> None:
+        """Count what a piece has of a header that may end in it; ends the reading if too large."""
+        self._field_bytes += size
+        if self._header_bytes + self._field_bytes > self._limits.header_bytes:
+            raise _HeaderTooLarge
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what cannot be read, or was not read to its end."""
+        if self._header_bytes + self._field_bytes > self._limits.header_bytes:
+            self._refuse_header()
+        else:
+            super().send_400_response(msg)
+
+    def _refuse_header(self) -> None:
+        text = f"a header has at most {self._limits.header_bytes} bytes"
+        self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, text)
 
     def on_message_begin(self) -> None:
         """Note that a request begins, with its header."""
@@ -68,11 +102,13 @@ class BoundedConnection(HttpToolsProtocol):
         self._is_arriving = True
         self._is_in_header = True
         self._header_bytes = 0
+        self._field_bytes = 0
 
     def on_headers_complete(self) -> None:
         """Note that a header has ended."""
         self._is_in_header = False
         self._header_bytes = 0
+        self._field_bytes = 0
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:

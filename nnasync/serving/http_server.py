@@ -15,7 +15,9 @@ import uvicorn
 from nnasync.hal import Struct
 from nnasync.serving.http import http_app
 from nnasync.serving.http_connection import BoundedConnection
+from nnasync.serving.limits import Limits
 from nnasync.serving.server import ModelServer
+from nnasync.serving.tls_gate import TlsGate, gated
 
 _KEEP_ALIVE_S = 75
 _BACKLOG = 512
@@ -45,11 +47,27 @@ async def listening(server: ModelServer, place: Place) -> AsyncIterator[str]:
         host, port = listener.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
         running = QuietServer(_config(server, place))
-        running.config.load()  # What is wrong with a certificate is raised here.
+        waiting = _through_gates(running.config, server.limits)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(serve_until_cancelled, running, listener)
             yield f"{scheme}://{shown}:{port}"
+            for gate in list(waiting):
+                gate.close()
             tasks.cancel_scope.cancel()
+
+
+def _through_gates(config: uvicorn.Config, limits: Limits) -> set[TlsGate]:
+    """Have handshakes of TLS counted; those that are under way at any moment.
+
+    Raises OSError and ssl.SSLError for certificates that are wrong.
+    """
+    waiting: set[TlsGate] = set()
+    config.load()
+    if config.ssl is not None:
+        protocol: Any = gated(config.http_protocol_class, config.ssl, limits, waiting)
+        config.http_protocol_class = protocol
+        config.ssl = None
+    return waiting
 
 
 def _config(server: ModelServer, place: Place) -> uvicorn.Config:

@@ -15,7 +15,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from nnasync.serving.datatypes import to_raw
+from nnasync.hal import Array
+from nnasync.serving.datatypes import DTYPES, from_values, to_raw
 from nnasync.serving.limits import Limits
 from nnasync.serving.messages import (
     Bytes,
@@ -35,6 +36,7 @@ BINARY = "application/octet-stream"
 _Parameters = dict[str, bool | int | float | str]
 _NONE: _Parameters = {}
 _ONLY_BINARY = ("FP16", "BF16")
+_PIECE_BYTES = 1 << 16
 _SHORT_BYTES = 2048
 """JSON up to this length is remembered, where tensors follow it: clients send the same again."""
 _FIELD = re.compile(r"missing required field `(\w+)`")
@@ -180,16 +182,39 @@ def _inputs(
     return tuple(inputs), place
 
 
-def _list(told: _Input) -> list[Any]:
+def _list(told: _Input) -> list[Any] | Array:
     if told.datatype in _ONLY_BINARY:
         raise invalid(
             f"sending {told.datatype} data via JSON is not supported. Please use the binary data "
             f"format for input {told.name}"
         )
+    text = memoryview(told.data)  # type: ignore[arg-type]  # Raw is a buffer.
+    if len(text) > _PIECE_BYTES and told.datatype in DTYPES and told.datatype != "BYTES":
+        whole = bytes(text)
+        if whole.count(b"[") == 1 and b'"' not in whole:
+            return _in_pieces(told.datatype, whole)
+    return _parsed(text)
+
+
+def _parsed(text: Bytes) -> list[Any]:
     try:
-        return _values(told.data)  # type: ignore[arg-type]  # Raw is a buffer.
+        return _values(text)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise invalid(f"Unable to parse 'data': {error}") from error
+
+
+def _in_pieces(datatype: str, text: bytes) -> Array:
+    """The array in a long list of numbers, read piece by piece: other threads run in between."""
+    parts, place = [], 1
+    while True:
+        end = text.find(b",", place + _PIECE_BYTES)
+        values = _parsed(b"[%b]" % text[place:end])
+        if not values:
+            raise invalid("Unable to parse 'data': a comma has no number behind it")
+        parts.append(from_values(datatype, (len(values),), values))
+        if end < 0:
+            return np.concatenate(parts)
+        place = end + 1
 
 
 def _output(told: _Output) -> RequestedOutput:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import logging
+import threading
 import zlib
 from multiprocessing import shared_memory
 from typing import Any
@@ -16,10 +17,13 @@ import pytest
 
 import nnasync as nn
 from nnasync.serving import Limits, ServeOptions, http_app
+from nnasync.serving.json_protocol import decoded
 from tests.rigs import ROW, calculator, doubler
 from tests.serving.rig import INFER, QUIET, ROW_JSON, body, browsing, outcomes, serving
 
 pytest.importorskip("starlette", reason="the extra serve is not installed")
+
+from nnasync.serving import http
 
 pytestmark = pytest.mark.anyio
 
@@ -137,6 +141,22 @@ async def test_wrong_requests(request_: dict[str, Any], status: int, text: str) 
         answer = await client.post(INFER, json=request_)
         assert answer.status_code == status
         assert text in answer.json()["error"]
+
+
+@pytest.mark.parametrize("size", [4, 100_000])
+async def test_large_json_is_read_in_a_thread(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[int] = []
+
+    def noted(*arguments: Any) -> Any:
+        threads.append(threading.get_ident())
+        return decoded(*arguments)
+
+    monkeypatch.setattr(http, "decoded", noted)
+    tensor = {"name": "x", "shape": [1, size], "datatype": "FP32", "data": [1.5] * size}
+    async with serving() as server, browsing(server) as client:
+        answer = await client.post(INFER, json={"inputs": [tensor]})
+        assert answer.status_code == (200 if size == 4 else 400)
+        assert (threads == [threading.get_ident()]) is (size == 4)
 
 
 async def test_wrong_bytes() -> None:

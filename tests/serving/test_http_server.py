@@ -20,11 +20,13 @@ import pytest
 import nnasync as nn
 from nnasync.serving import Limits, ModelServer, ServeOptions
 from tests.certificates import self_signed
-from tests.rigs import ROW, gated, until
+from tests.rigs import GUARD_S, ROW, gated, until
 from tests.serving.rig import INFER, body, outcomes, serving
 
 pytest.importorskip("starlette", reason="the extra serve is not installed")
 pytest.importorskip("httptools", reason="the extra serve is not installed")
+
+import anyio.lowlevel
 
 from nnasync.serving.http_server import Place, listening
 
@@ -104,6 +106,19 @@ async def test_a_header_that_is_too_large() -> None:
         lines = [f"x-{number}: {'y' * 200}\r\n".encode() for number in range(20)]
         answer = await sent(address, b"GET /v2 HTTP/1.1\r\n", *lines)
         assert b" 431 " in answer or answer == b""
+
+
+@pytest.mark.parametrize("pieces", [1, 2])
+@pytest.mark.parametrize(("size", "status"), [(800, b" 200 "), (1100, b" 431 ")])
+async def test_a_header_that_comes_complete_is_counted(
+    size: int, status: bytes, pieces: int
+) -> None:
+    async with at_port(header_bytes=1000) as (_, address):
+        head = b"GET /v2 HTTP/1.1\r\nhost: x\r\nconnection: close\r\nx: " + b"y" * size
+        request = head + b"\r\n\r\n" + b" " * 2000 * (pieces == 1)
+        middle = len(head) // 2 if pieces == 2 else len(request)
+        answer = await sent(address, request[:middle], request[middle:])
+        assert status in answer
 
 
 async def test_a_client_that_says_nothing_or_never_ends() -> None:
@@ -278,3 +293,44 @@ async def test_over_tls(tmp_path: Path) -> None:
         answer = await client.post(f"{address}{INFER}", json=body())
         assert address.startswith("https://")
         assert answer.json()["outputs"][0]["data"] == [2, 4, 6, 8]
+
+
+async def until_refused(stream: Any, scope: anyio.CancelScope) -> None:
+    """Wait until the server hangs up on one of several."""
+    with pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)):
+        await stream.receive()
+    scope.cancel()
+
+
+async def test_connections_without_a_handshake_are_limited_and_end(tmp_path: Path) -> None:
+    certificate, key = self_signed(tmp_path)
+    place = Place(port=0, certificate=certificate, key=key)
+    context = ssl.create_default_context(cafile=str(certificate))
+    options = ServeOptions(poll_s=0, limits=Limits(connections=2))
+    async with serving(options=options) as server, listening(server, place) as address:
+        port = int(address.rpartition(":")[2])
+        with anyio.fail_after(GUARD_S):
+            silent = [await anyio.connect_tcp("127.0.0.1", port) for _ in range(3)]
+            async with anyio.create_task_group() as tasks:
+                for stream in silent:
+                    tasks.start_soon(until_refused, stream, tasks.cancel_scope)
+            for stream in silent:
+                await stream.aclose()
+            async with httpx.AsyncClient(verify=context) as client:
+                while True:
+                    try:
+                        answer = await client.get(f"{address}/v2/health/live")
+                        break
+                    except httpx.TransportError:
+                        await anyio.lowlevel.checkpoint()
+        assert answer.json() == {"live": True}
+
+
+async def test_a_handshake_has_its_time(tmp_path: Path) -> None:
+    certificate, key = self_signed(tmp_path)
+    place = Place(port=0, certificate=certificate, key=key)
+    options = ServeOptions(poll_s=0, limits=Limits(body_s=0.05))
+    async with serving(options=options) as server, listening(server, place) as address:
+        plain = address.replace("https", "http")
+        assert await sent(plain) == b""
+        assert b"200" not in await sent(plain, b"GET /v2 HTTP/1.1\r\n\r\n")

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from http import HTTPStatus
+from typing import Any
 
+import numpy as np
 import pytest
 
 from nnasync.serving.json_protocol import decoded
@@ -44,3 +47,34 @@ def test_a_header_that_comes_again_with_too_few_bytes_behind_it() -> None:
         decoded(text + b"ab", str(len(text)), Limits(), "m")
     with pytest.raises(ServingError, match="unexpected additional input data"):
         decoded(text + b"abcd", str(len(text)), Limits(), "m")
+
+
+def large(text: str, datatype: str = "FP32", size: int = 100_000) -> Any:
+    """The values of a long list in JSON."""
+    tensor = f'{{"name": "x", "shape": [{size}], "datatype": "{datatype}", "data": {text}}}'
+    request = decoded(f'{{"inputs": [{tensor}]}}'.encode(), None, Limits(), "m")
+    return request.inputs[0].values
+
+
+def test_a_long_list_is_read_in_pieces() -> None:
+    numbers = [number / 3 for number in range(100_000)]
+    found = large(f" [ {', '.join(map(str, numbers))} ] ".strip())
+    assert found.dtype == np.float32
+    assert np.array_equal(found, np.array(numbers, np.float32))
+    assert large(str(list(range(100_000))), "INT64").tolist() == list(range(100_000))
+
+
+@pytest.mark.parametrize(
+    ("text", "datatype"),
+    [
+        (f"[{'1, ' * 100_000}]", "FP32"),
+        (f"[{'1,' * 32768}, 2]", "FP32"),
+        (f"[{'1.5, ' * 100_000}1]", "INT32"),
+        (f"[{'1, ' * 100_000}null]", "FP32"),
+        (f"[{'300, ' * 100_000}1]", "UINT8"),
+    ],
+)
+def test_a_long_list_that_is_wrong_is_refused(text: str, datatype: str) -> None:
+    with pytest.raises(ServingError) as caught:
+        large(text, datatype)
+    assert caught.value.code == HTTPStatus.BAD_REQUEST

@@ -73,31 +73,46 @@ class Stream:
         self._names = names
         self._decoder = WordDecoder()
         self._hop = 0
+        self._error: nn.NNError | None = None
 
     async def serve(self) -> None:
         """Listen until the client is gone, which ends what is being computed for it."""
         send, receive = anyio.create_memory_object_stream[bytes](AHEAD)
+        problem: tuple[int, str] | None = None
         async with anyio.create_task_group() as tasks, send, receive:
-            tasks.start_soon(self._hear, receive)
-            try:
-                await self._read(send)
-            except WebSocketDisconnect:
-                pass
+            tasks.start_soon(self._hear_until_gone, receive, tasks.cancel_scope)
+            problem = await self._read(send)
             tasks.cancel_scope.cancel()
+        # Errors, and ends that are told, come behind the tasks: by themselves, not in a group.
+        if self._error is not None:
+            raise self._error
+        if problem is not None:
+            await self._socket.close(*problem)
 
-    async def _read(self, messages: anyio.abc.ObjectSendStream[bytes]) -> None:
+    async def _read(self, messages: anyio.abc.ObjectSendStream[bytes]) -> tuple[int, str] | None:
+        """Read until the client is gone, or is to be: why, then."""
         while True:
             message = await self._socket.receive()
             if message["type"] == "websocket.disconnect":
-                return
+                return None
             data = message.get("bytes")
             if data is None or len(data) % 2:
-                await self._socket.close(_UNSUPPORTED, "samples are 16-bit numbers, in bytes")
-                return
+                return _UNSUPPORTED, "samples are 16-bit numbers, in bytes"
             if len(data) > MAX_MESSAGE_BYTES:
-                await self._socket.close(_TOO_LONG, f"at most {MAX_MESSAGE_BYTES} bytes")
-                return
+                return _TOO_LONG, f"at most {MAX_MESSAGE_BYTES} bytes"
             await messages.send(data)
+
+    async def _hear_until_gone(
+        self, messages: anyio.abc.ObjectReceiveStream[bytes], scope: anyio.CancelScope
+    ) -> None:
+        """Hear, and end the reading where nobody can be told any more, or the network fails."""
+        try:
+            await self._hear(messages)
+        except WebSocketDisconnect:
+            scope.cancel()
+        except nn.NNError as error:
+            self._error = error
+            scope.cancel()
 
     async def _hear(self, messages: anyio.abc.ObjectReceiveStream[bytes]) -> None:
         """Hear hop after hop; a hop that is late is left out, and the state is as before."""
