@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent
 EXTRAS = ("serve", "asgi")
 TESTS = ("tests/serving", "tests/asgi")
 _TOOLS = ("pytest", "pytest-timeout", "pytest-xdist", "hypothesis", "httpx", "trio", "uvloop")
-_BESIDE = ("cryptography", "fastapi")
+_BESIDE = ("cryptography", "fastapi", "opentelemetry-sdk")
 _BOUND = re.compile(r"([A-Za-z0-9_.-]+)(?:\[[^]]*\])?>=([0-9][0-9.]*)")
 
 

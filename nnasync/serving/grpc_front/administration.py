@@ -30,7 +30,9 @@ async def answered(server: ModelServer, name: str, message: bytes, client: str) 
     if inspect.isawaitable(fields):
         fields = await fields
     answer = message_class(f"{name}Response")()
-    json_format.ParseDict(fields or {}, answer, ignore_unknown_fields=True)
+    # In words of JSON alone: older versions of protobuf take lists, and no tuples.
+    told = msgspec.json.decode(msgspec.json.encode(fields or {}))
+    json_format.ParseDict(told, answer, ignore_unknown_fields=True)
     return bytes(answer.SerializeToString())
 
 
