@@ -69,22 +69,23 @@ def _digits(ports: _Ports) -> DataSet:
 
 
 def _scene(ports: _Ports) -> DataSet:
-    """Each frame of the clip with several digits, and their boxes."""
+    """Each frame of the clip with several digits, and their boxes in the input."""
     truth = demo_data.scene_truth()
+    sequences = []
     frames = gray_frames(demo_data.path("scene.mp4"))
-    return DataSet(
-        tuple(
+    for frame, corners in zip(frames, truth.boxes, strict=True):
+        prepared = vision.prepare(frame, ports.inputs[0])
+        boxes = prepared.placement.to_input(vision.Boxes.of(corners, labels=truth.labels))
+        sequences.append(
             DataSequence(
-                (vision.prepare(frame, ports.inputs[0]).input[None],),
-                truth=np.column_stack([truth.labels, boxes]),
+                (prepared.input[None],), truth=np.column_stack([truth.labels, boxes.corners])
             )
-            for frame, boxes in zip(frames, truth.boxes, strict=True)
         )
-    )
+    return DataSet(tuple(sequences))
 
 
 def _boxes(outputs: tuple[Array, ...]) -> vision.Boxes:
-    """The boxes in the outputs for a frame, which has the size of the input."""
+    """The boxes in the outputs for a frame, in pixels of the input."""
     head = vision.DistanceHead(cells=_DETECTOR_CELLS)
     found = head.decode(outputs, _DETECTOR_SIZE, 0.05).finite()
     return vision.suppressed(found, overlap=0.5, per_class=False, most=100)
