@@ -158,6 +158,7 @@ def test_compile_lag(tmp_path: Path) -> None:
         assert figure["took_s"] > 0
 
 
+@pytest.mark.slow
 def test_compile(tmp_path: Path) -> None:
     path = tmp_path / "net.tflite"
     path.write_bytes(tflite_file([floats(1, 8)] * 2, [Op("TANH", (0,), (1,))], [0], [1]))
@@ -207,10 +208,11 @@ def test_experiments(tmp_path: Path) -> None:
 
 def test_serving(tmp_path: Path) -> None:
     pytest.importorskip("httptools", reason="the extra serve is not installed")
-    arguments = ("--rounds", "2", "--requests", "20", "--json", str(tmp_path / "figures"))
+    arguments = ("--rounds", "2", "--requests", "80", "--json", str(tmp_path / "figures"))
     assert "inference, JSON" in run("serving.py", *arguments)
+    # Processor time is counted in ticks of the system, of which few requests take none.
     found = figures(tmp_path / "figures")["cpu_us"]
-    assert all(value > 0 for values in found.values() for value in values)
+    assert all(sum(values) > 0 for values in found.values())
 
 
 def test_deadlines(tmp_path: Path) -> None:
@@ -269,6 +271,7 @@ def test_graphs(tmp_path: Path) -> None:
     assert found["memory"]["pictures"] > 0
 
 
+@pytest.mark.slow
 def test_vision(tmp_path: Path) -> None:
     pytest.importorskip("av", reason="the extra media is not installed")
     small = ["--rounds", "1", "--repeats", "2", "--size", "64x48"]

@@ -305,6 +305,7 @@ def test_sections_on_a_model_that_no_peer_reads(section: str, task: dict[str, An
 
 
 @pytest.mark.bench
+@pytest.mark.slow
 def test_qos_counts_every_release(task: dict[str, Any], tmp_path: Path) -> None:
     heavy = tmp_path / "heavy.nnm"
     nn.save(products(), heavy)
@@ -360,6 +361,7 @@ def test_plot(tmp_path: Path) -> None:
 
 
 @pytest.mark.bench
+@pytest.mark.slow
 def test_command(shared: Path, tmp_path: Path) -> None:
     environment = dict(os.environ, NNASYNC_MODELS=str(shared / "models"))
     path = tmp_path / "figures.json"

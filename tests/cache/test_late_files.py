@@ -7,6 +7,8 @@ import gc
 import os
 import signal
 
+import pytest
+
 from nnasync._core.cache import Hit, Store
 from nnasync._core.cache.late_files import Amender, SharedEntries, SharedEntry
 from tests.cache import writers
@@ -156,6 +158,7 @@ def test_at_the_end_all_are_collected_and_closed(store: Store) -> None:
     assert entry.collect() == ""
 
 
+@pytest.mark.slow
 def test_a_client_that_is_killed_at_any_call_leaves_one_of_both(store: Store) -> None:
     written(store)
     kills = 0

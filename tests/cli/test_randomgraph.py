@@ -134,6 +134,7 @@ def test_ctrl_c_tells_what_there_is(tmp_path: Path) -> None:
     assert f"{REFERENCE}: 0 failed" in told
 
 
+@pytest.mark.slow
 def test_graphs_are_drawn_from_what_the_device_takes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -155,6 +156,7 @@ def test_graphs_are_drawn_from_what_the_device_takes(
     assert rows(told)["large"] == ["2", "0", "2", "0"]
 
 
+@pytest.mark.slow
 def test_operations_may_be_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ("--size", "large", "--operations", "TANH,MUL", "--save", str(tmp_path))
     assert call("--seeds", "0:2", "--jobs", "1", *options) == 0

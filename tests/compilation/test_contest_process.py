@@ -235,6 +235,7 @@ async def test_a_cancelled_compilation_ends_the_process(tmp_path: Path) -> None:
 
 
 @one_loop
+@pytest.mark.slow
 async def test_a_deadline_ends_it_and_the_first_device_is_taken(tmp_path: Path) -> None:
     body = f"{HANG} if os.getpid() != {os.getpid()} else None"
     with acme(tmp_path, body):

@@ -79,6 +79,7 @@ def test_changed_models_run_or_are_refused(session: Session, source: random.Rand
     session.attempt(sample, mutator)
 
 
+@pytest.mark.slow
 def test_seeds(session: Session, tmp_path: Path) -> None:
     fuzzer = Fuzzer(session, tmp_path, own_samples())
     outcomes = [fuzzer.run(source_of(0, number)) for number in range(1000)]
@@ -87,6 +88,7 @@ def test_seeds(session: Session, tmp_path: Path) -> None:
     assert outcomes.count(Outcome.RAN) > 250
 
 
+@pytest.mark.slow
 def test_official_models(shared: Path, session: Session, tmp_path: Path) -> None:
     fuzzer = Fuzzer(session, tmp_path, official_samples(shared))
     outcomes = [fuzzer.run(source_of(1, number)) for number in range(400)]
@@ -192,6 +194,7 @@ def hanging(seed: int, numbers: range, progress: Any, results: Connection) -> No
         results.send((number, Outcome.RAN))
 
 
+@pytest.mark.slow
 def test_a_lost_process_is_a_finding_and_the_others_go_on(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -202,6 +205,7 @@ def test_a_lost_process_is_a_finding_and_the_others_go_on(
     assert "8 runs, 2 findings" in told
 
 
+@pytest.mark.slow
 def test_a_process_that_does_not_come_back_is_a_finding(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

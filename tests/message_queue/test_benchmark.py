@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.bench
 
 
+@pytest.mark.slow
 def test_the_benchmark_prints_and_writes_its_figures(tmp_path: Path) -> None:
     figures = tmp_path / "figures"
     done = subprocess.run(

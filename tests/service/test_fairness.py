@@ -495,6 +495,7 @@ async def test_a_thread_that_low_work_started_has_the_usual_os_priority() -> Non
     assert policies == [(os.SCHED_IDLE, 19), usual]
 
 
+@pytest.mark.slow
 def test_three_clients_of_which_one_is_hostile(tmp_path: Path) -> None:
     """What the benchmark counts in a second; how fast it all was is not looked at."""
     script, found = ROOT / "benchmarks" / "clients.py", tmp_path / "found.json"

@@ -286,6 +286,7 @@ async def test_a_service_that_hangs_is_killed() -> None:
     await device.close()
 
 
+@pytest.mark.slow
 async def test_a_long_execution_is_no_hang() -> None:
     device = await isolate(REFERENCE, hang_after_s=2 * HANG_S)
     case = endless_loop()
@@ -452,6 +453,7 @@ async def test_a_burst_that_meets_the_end_while_it_is_made_leaves_nothing(monkey
     await device.close()
 
 
+@pytest.mark.slow
 async def test_a_short_siege() -> None:
     outcome = await besiege(REFERENCE, 3, pace_s=0)
     assert outcome.kills == len(outcome.back_ms) == 3

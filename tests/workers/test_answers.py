@@ -38,7 +38,6 @@ from tests.workers.steering import (
     failure,
     released,
     settles,
-    threads_of,
     until,
     wait,
 )
@@ -418,7 +417,7 @@ def test_nothing_begins_while_the_workers_close(rigs: Callable[..., Rig]) -> Non
     def let_go(_: Fence) -> None:
         running.permit()
         first.fence.wait_blocking(PATIENCE_S)
-        until(lambda: threads_of("worker") == 0 or queued.runs > 0)
+        until(lambda: rig.workers.join(0.0) == 0 or queued.runs > 0)
 
     newest.fence.add_callback(let_go)
     rig.workers.close()

@@ -95,6 +95,7 @@ def test_boxes_and_words_of_camera_and_microphone_are_on_the_page(page: Browser)
     assert 0 < completed <= came
 
 
+@pytest.mark.slow
 def test_priority_deadline_and_load_are_changed_on_the_page(page: Browser) -> None:
     page.click("#stream-video [data-value='LOW']")
     page.click("#load [data-value='1']")
@@ -127,6 +128,7 @@ def test_a_driver_that_is_killed_comes_back(page: Browser) -> None:
     assert "killed once" in page.text("#driver-state")
 
 
+@pytest.mark.slow
 def test_a_server_that_was_gone_is_connected_to_again(page: Browser, server: Server) -> None:
     assert server.stop() == 0
     page.until(lambda: page.driver.find_elements("css selector", "#connection[data-state=closed]"))

@@ -22,6 +22,7 @@ SERVED = "parallel-inference-stress"
 LOADING = "model-loading-stress"
 
 
+@pytest.mark.slow
 async def test_a_device_that_dies_in_its_clients_process_crashes(tmp_path: Path) -> None:
     quiet, row = await crash_rows("crashing", tmp_path, IN_PROCESS)
     assert quiet.standing is Standing.SUCCESS, quiet
@@ -48,6 +49,7 @@ async def test_a_driver_that_dies_in_its_own_process_is_told_from_its_clients(
     assert row.text.endswith("its clients lived")
 
 
+@pytest.mark.slow
 async def test_answers_that_are_off_by_3_percent_under_load_are_told(tmp_path: Path) -> None:
     quiet, row = await crash_rows("off_under_load", tmp_path, IN_PROCESS)
     assert quiet.standing is Standing.SUCCESS, quiet
@@ -55,6 +57,7 @@ async def test_answers_that_are_off_by_3_percent_under_load_are_told(tmp_path: P
     assert "wrong under stress: output 0 is off by 3 % of its range" in row.text
 
 
+@pytest.mark.slow
 async def test_a_network_that_kills_its_device_in_quiet_is_left_out(tmp_path: Path) -> None:
     quiet, row = await crash_rows("dying_at_once", tmp_path, LOADING)
     assert quiet.standing is Standing.CRASH
