@@ -3,8 +3,8 @@
 Known gaps are listed by the driver itself, with reasons. The generator of the official cases writes
 each example in up to eight forms, whose names say so: computed in float16, constants as inputs,
 inputs from another operation. The default suite gives a device that has to support everything one
-form of every third example, in turn; engines, which take longer to compile, get a sample, of which the
-slowest to compile gets one case of each kind. The slow suite gives all cases to all.
+form of every third example, in turn; engines, which take longer to compile, get a sample, of which
+the slowest to compile gets one case of each kind. The slow suite gives all cases to all.
 """
 
 from __future__ import annotations
