@@ -56,6 +56,7 @@ class LoopSimulation(Simulation):
         self._there_ns = overheads.hop_ns // 2
         self._cold_there_ns = overheads.cold_hop_ns - self._there_ns
         self._back_ns = overheads.hop_ns - self._there_ns
+        self._pause_ns = overheads.pause_ns
         self._before_ns = overheads.call_ns // 2
         self._after_ns = overheads.call_ns - self._before_ns
         self._posted: deque[Request] = deque()
@@ -74,7 +75,8 @@ class LoopSimulation(Simulation):
 
     def _submit(self, now: int, request: Request) -> None:
         """A request comes by a thread of its own, which wakes the loop."""
-        self._push(now + self._back_ns, _POSTS, request)
+        pause_ns = 0 if self._posted or now < self._loop_free_ns else self._pause_ns
+        self._push(now + self._back_ns + pause_ns, _POSTS, request)
 
     def _other(self, now: int, kind: int, what: Any) -> None:
         if kind == _POSTS:

@@ -214,6 +214,25 @@ def test_the_overheads_of_this_machine_are_measured(monkeypatch: pytest.MonkeyPa
     assert 0 < found.hop_ns == USUAL_COSTS.hop.low_ns <= found.cold_hop_ns
     assert overheads_of(USUAL_COSTS, 1).call_ns == 0
     assert 0 <= found.call_ns < 10**9
+    assert 0 <= found.pause_ns < 10**9
+
+
+def test_what_pauses_do_is_what_is_left_of_paced_calls() -> None:
+    hop_ns, cold_hop_ns = USUAL_COSTS.hop.low_ns, USUAL_COSTS.cold_hop.low_ns
+    known_ns = 50_000 + cold_hop_ns + hop_ns // 2
+    found = overheads_of(USUAL_COSTS, hop_ns + 50_000, known_ns + 7_000)
+    assert (found.call_ns, found.pause_ns) == (50_000, 7_000)
+    assert overheads_of(USUAL_COSTS, hop_ns + 50_000, known_ns - 1).pause_ns == 0
+
+
+def test_who_comes_while_the_loop_sleeps_is_answered_later() -> None:
+    paced = Workload((stream("a", arrivals=Periodic(10.0)),))
+    pause = Overheads(hop_ns=0, cold_hop_ns=0, call_ns=0, pause_ns=MS)
+    found, ideal = (
+        simulate(paced, overheads=each, duration_ns=10**9).streams[0].latency
+        for each in (pause, None)
+    )
+    assert found.mean_ns == ideal.mean_ns + MS
 
 
 def test_overheads_that_cannot_be_are_refused() -> None:

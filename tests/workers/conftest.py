@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from nnasync._core.clock import Watchdog
 from nnasync.scheduler import AGING_NS, Policy
+from tests.workers import steering
 from tests.workers.steering import Rig
 
 
 @pytest.fixture
 def rigs() -> Iterator[Callable[..., Rig]]:
     made: list[Rig] = []
+    steering.others.clear()
+    steering.others.update(threading.enumerate())
 
     def make(
         cores: int = 1,

@@ -156,9 +156,14 @@ def until(reached: Callable[[], bool]) -> None:
         turn.wait(0.0005)
 
 
+others: set[threading.Thread] = set()
+"""Threads that were there before the test, of a device that lives as long as the process."""
+
+
 def threads_of(kind: str) -> int:
     """Number of living threads of a set of workers."""
-    return sum(each.name.startswith(f"nnasync-{kind}-") for each in threading.enumerate())
+    mine = set(threading.enumerate()) - others
+    return sum(each.name.startswith(f"nnasync-{kind}-") for each in mine)
 
 
 def submit_after(rig: Rig, task: Task, _: Fence) -> None:
