@@ -110,10 +110,10 @@ class Planner:
         with self._changed:
             while not self._stopped and self._left != 0:
                 now = now_ns() - start_ns
-                if now >= self._end_ns:
-                    break
                 if due := self._take_due(now):
                     return due
+                if now >= self._end_ns:
+                    break
                 if not (self._heap or self._has_callers):
                     break
                 until_ns = min(self._end_ns, self._heap[0][0] if self._heap else self._end_ns)
