@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -90,20 +90,34 @@ def model_of(message: OfferModel, fds: Sequence[int], *, trusts: bool) -> Model:
     read are `Unusable`: the device says what that means. Raises InvalidArgument for what is no
     model, GeneralFailure for copied operand values that cannot be read. May block.
     """
+    rest = list(fds)
+    return assembled(
+        message,
+        lambda form: pool_of(form, rest.pop(0), copies=True),
+        lambda form: _constants_of(form, rest.pop(0), copies=not trusts),
+    )
+
+
+def assembled(
+    message: OfferModel,
+    values_of: Callable[[PoolForm], Pool],
+    constants_of: Callable[[PoolForm], Memory],
+) -> Model:
+    """The model of a message, whose memory these read in the order in which it was sent.
+
+    Raises InvalidArgument for what is no model.
+    """
     try:
         form: ModelDescription = decode(message.form, ModelDescription)
     except GeneralFailure as error:
         raise InvalidArgument(f"no legal model: {error}") from error
-    rest = list(fds)
     values = message.values
     if isinstance(values, PoolForm):
         if values.refusal:
             raise InvalidArgument(f"no legal model: its operand values: {values.refusal}")
-        values = bytes(pool_of(values, rest.pop(0), copies=True).view)
+        values = bytes(values_of(values).view)
     pools = tuple(
-        Unusable(each.kind, each.size, each.refusal)
-        if each.refusal
-        else _constants_of(each, rest.pop(0), copies=not trusts)
+        Unusable(each.kind, each.size, each.refusal) if each.refusal else constants_of(each)
         for each in message.pools
     )
     return msgspec.structs.replace(form, operand_values=values).model(pools)

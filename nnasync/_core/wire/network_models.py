@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
-from nnasync._core.model.description import ModelDescription
-from nnasync._core.wire.messages import OfferModel, PoolForm, decode
-from nnasync._core.wire.model_transfer import Offer
-from nnasync.errors import GeneralFailure, InvalidArgument, ResourceExhausted
+from nnasync._core.wire.messages import OfferModel, PoolForm
+from nnasync._core.wire.model_transfer import Offer, assembled
+from nnasync.errors import GeneralFailure, ResourceExhausted
 from nnasync.hal import Memory, Model
-from nnasync.memory import Pool, Unusable, mapped
+from nnasync.memory import Pool, mapped
 
 
 class ValueOffer(Offer):
@@ -31,22 +28,11 @@ def received_model(message: OfferModel, pools: Sequence[Pool]) -> Model:
 
     Raises InvalidArgument for what is no model. May block.
     """
-    try:
-        form: ModelDescription = decode(message.form, ModelDescription)
-    except GeneralFailure as error:
-        raise InvalidArgument(f"no legal model: {error}") from error
     rest = list(pools)
-    values = message.values
-    if isinstance(values, PoolForm):
-        if values.refusal:
-            raise InvalidArgument(f"no legal model: its operand values: {values.refusal}")
-        values = bytes(rest.pop(0).view)
-    constants: list[Memory] = []
-    for each in message.pools:
-        if each.refusal:
-            constants.append(Unusable(each.kind, each.size, each.refusal))
-        else:
-            pool = rest.pop(0)
-            pool.name = each.kind
-            constants.append(pool)
-    return msgspec.structs.replace(form, operand_values=values).model(tuple(constants))
+
+    def constants_of(form: PoolForm) -> Pool:
+        pool = rest.pop(0)
+        pool.name = form.kind
+        return pool
+
+    return assembled(message, lambda _: rest.pop(0), constants_of)
