@@ -171,6 +171,12 @@ class InlinePreparedModel(PreparedModel, Protocol):
     def check_room(self, priority: Priority | None = None) -> None:
         """Raise ResourceExhaustedTransient if an execution that is queued now would be refused."""
 
+    def has_let_go(self, request: Request) -> bool:
+        """Whether the memory of a request is not in use any more, after an execution that failed.
+
+        Such an execution was refused, cancelled or late, and may go on for a while.
+        """
+
     def bind(self, request: Request, *, tries: bool = True) -> None:
         """Prepare a request ahead of its first execution, on any thread.
 

@@ -29,6 +29,7 @@ class ClientQueue:
         "_expired",
         "_heaps",
         "_jobs",
+        "_latest_ns",
         "_totals",
         "queued",
         "running",
@@ -57,6 +58,7 @@ class ClientQueue:
         self._eldest_left_ns = [-NEVER_NS, -NEVER_NS]
         self._due_from_ns = NEVER_NS
         self._backlog_ns = [0.0, 0.0, 0.0]
+        self._latest_ns = [0, 0, 0]
         self._entries = 0
 
     @property
@@ -78,6 +80,14 @@ class ClientQueue:
         """Sum of the floors of queued jobs of this priority and above."""
         return sum(self._backlog_ns[least:])
 
+    def equals_ns(self, job: Job) -> float:
+        """Sum of the floors of queued jobs of the same priority, if all of them go before this job.
+
+        That is 0 where it would go before one of them, as its deadline is earlier.
+        """
+        priority = job.priority
+        return self._backlog_ns[priority] if job.deadline_ns >= self._latest_ns[priority] else 0.0
+
     def push(self, job: Job) -> None:
         """Queue a job."""
         job.queued = True
@@ -89,6 +99,8 @@ class ClientQueue:
         self.queued[priority] += 1
         self._totals[priority] += 1
         self._backlog_ns[priority] += job.floor_ns
+        if job.deadline_ns > self._latest_ns[priority]:
+            self._latest_ns[priority] = job.deadline_ns
         self._jobs[job.entry] = job
         heapq.heappush(self._heaps[priority], (job.deadline_ns, job.sequence, job.entry))
         if priority < 2:
@@ -111,9 +123,10 @@ class ClientQueue:
         self.size -= 1
         queued[priority] -= 1
         self._totals[priority] -= 1
-        self._backlog_ns[priority] = (
-            self._backlog_ns[priority] - job.floor_ns if queued[priority] else 0.0
-        )
+        if queued[priority]:
+            self._backlog_ns[priority] -= job.floor_ns
+        else:
+            self._backlog_ns[priority], self._latest_ns[priority] = 0.0, 0
         most = 2 * queued[priority] + 64
         if len(self._heaps[priority]) > most:
             self._compact(self._heaps[priority])

@@ -18,6 +18,7 @@ from nnasync.hal import NEVER_NS, Priority
 from nnasync.scheduler.governed import GovernedQueue
 from nnasync.scheduler.job import Job
 from nnasync.scheduler.lane import ClientQueue
+from nnasync.scheduler.pace import Pace
 from nnasync.scheduler.policy import Policy, PolicyError
 from nnasync.scheduler.room import Room, displaced
 from nnasync.tracing import Count, labeled
@@ -96,6 +97,7 @@ class Scheduler:
         self._withdrawn = self._expired_count = self._refused = self._aged = 0
         self._displaced = self._missed = 0
         self._room = Room(room)
+        self._pace = Pace(servers)
         self.open_client(queue_limit=queue_limit)
         self._only: ClientQueue | None = self._lanes[0]
         self._governed: GovernedQueue | None = None
@@ -273,6 +275,7 @@ class Scheduler:
         if job is None:
             return None
         self._room.leave(job)
+        self._pace.handed_out(job, now_ns, self.totals[job.priority])
         self._dispatched += 1
         if job.shielded_until_ns:
             self._aged += 1
@@ -449,16 +452,16 @@ class Scheduler:
             )
         if self._governed is not None and self._is_admitted(self._governed, job, now_ns):
             return
-        above_ns = self._lanes[job.client].backlog_ns(job.priority + 1)
-        ahead_ns = above_ns / self._servers
-        needed_ns = ahead_ns + job.estimate.floor_ns
-        if needed_ns + job.heard_after_ns > remaining_ns:
+        lane, floor_ns = self._lanes[job.client], job.estimate.floor_ns
+        above_ns = lane.backlog_ns(job.priority + 1)
+        ahead_ns = self._pace.wait_ns(job.priority, above_ns + lane.equals_ns(job))
+        if ahead_ns + floor_ns + job.heard_after_ns > remaining_ns:
             self._missed += 1
-            if needed_ns > remaining_ns:
+            if above_ns / self._servers + floor_ns > remaining_ns:
                 job.estimate.refused()
             raise _missed(
                 f"the deadline is {remaining_ns / 1e6:.3f} ms away and the execution needs at "
-                f"least {needed_ns / 1e6:.3f} ms ({ahead_ns / 1e6:.3f} ms behind higher priorities)"
+                f"least {floor_ns / 1e6:.3f} ms, {ahead_ns / 1e6:.3f} ms after what goes before it"
                 + _heard(job.heard_after_ns)
             )
 

@@ -291,7 +291,9 @@ async def test_a_late_result_is_discarded_and_its_memory_quarantined(
         assert [result.tolist() for result in results] == [[[2, 4, 6, 8]]] * 4
 
 
-async def test_quarantined_memory_goes_when_the_device_lets_go(watchdog: ManualWatchdog) -> None:
+async def test_quarantined_memory_is_used_again_when_the_device_lets_go(
+    watchdog: ManualWatchdog,
+) -> None:
     engine = NullEngine(compute=double)
     async with runtime(engine) as rt:
         pools = rt.statistics().memory.pools
@@ -302,8 +304,12 @@ async def test_quarantined_memory_goes_when_the_device_lets_go(watchdog: ManualW
             await engine.when(lambda c: c.hanging == 1)
             call.scope.cancel()
         assert rt.statistics().memory.pools == pools + 1
+        engine.heal()
         engine.release()
         await free(rt)
+        assert (await net(ROW)).tolist() == [[2, 4, 6, 8]]
+        assert rt.statistics().memory.pools == pools + 1
+        await net.aclose()
         await until(lambda: rt.statistics().memory.pools == pools)
 
 
@@ -400,6 +406,43 @@ async def test_a_call_in_a_cancelled_scope_does_not_run(options: nn.Options) -> 
             await net(ROW)
         assert scope.cancelled_caught
         assert engine.counters.run == runs
+
+
+async def test_calls_that_end_early_use_the_same_memory_again() -> None:
+    """Where there is too much work, each call that is late must not make the next one dearer."""
+    engine = gated()
+    options = nn.Options(cores=1, inline_budget_us=0)
+    async with runtime(engine, options=options) as rt, anyio.create_task_group() as group:
+        net = await rt.compile(doubler())
+        first = await attempt(group, lambda: net(ROW))
+        await engine.when(lambda c: c.waiting == 1)
+        bound = []
+        for _ in range(20):
+            call = await attempt(group, lambda: net(ONES))
+            call.scope.cancel()
+            await call.done.wait()
+            bound.append(engine.counters.bind)
+        assert bound[-1] == bound[0]
+        engine.gate.open_wide()
+        await first.done.wait()
+        assert (await net(ONES)).tolist() == [[2] * 4]
+        assert engine.counters.bind == bound[0]
+
+
+async def test_memory_is_not_used_again_while_the_device_runs_on() -> None:
+    engine = gated()
+    async with runtime(engine) as rt, anyio.create_task_group() as group:
+        net = await rt.compile(doubler())
+        hanging = await attempt(group, lambda: net(ROW))
+        await engine.when(lambda c: c.waiting == 1)
+        hanging.scope.cancel()
+        await hanging.done.wait()
+        bound = engine.counters.bind
+        other = await attempt(group, lambda: net(ONES))
+        assert engine.counters.bind == bound + 1
+        engine.gate.open_wide()
+        await other.done.wait()
+        assert other.result.tolist() == [[2] * 4]
 
 
 async def test_a_timeout_of_the_caller_works() -> None:

@@ -81,6 +81,49 @@ def test_the_slot_used_last_is_used_next() -> None:
     assert pile.take() is first
 
 
+def test_a_slot_that_was_given_up_is_used_again_when_its_device_has_let_go() -> None:
+    pile, in_use = slots(), set[int]()
+    pile.serve(None, None, lambda request: id(request) not in in_use)
+    slot = pile.take()
+    in_use.add(id(slot.request))
+    pile.give_up(slot, slot.request)
+    other = pile.take()
+    assert other is not slot
+    in_use.clear()
+    assert pile.take() is slot
+    assert pile.take() not in (slot, other)
+
+
+def test_a_free_slot_is_found_behind_slots_that_hang() -> None:
+    pile, hanging = slots(), set[int]()
+    pile.serve(None, None, lambda request: id(request) not in hanging)
+    taken = [pile.take() for _ in range(10)]
+    hanging |= {id(slot.request) for slot in taken[:9]}
+    for slot in taken:
+        pile.give_up(slot, slot.request)
+    found = [pile.take() for _ in range(3)]
+    assert taken[9] in found
+    assert not set(map(id, taken[:9])) & set(map(id, found))
+
+
+def test_slots_of_devices_that_do_not_tell_are_dropped_when_given_up() -> None:
+    pile = slots()
+    slot = pile.take()
+    pile.give_up(slot, slot.request)
+    assert pile.take() is not slot
+
+
+def test_slots_that_were_given_up_are_trimmed_and_closed() -> None:
+    pile = slots()
+    pile.serve(None, None, lambda request: True)
+    for slot in [pile.take() for _ in range(10)]:
+        pile.give_up(slot, slot.request)
+    pile.trim()
+    assert len(pile._given_up) == 4
+    pile.close()
+    assert not pile._given_up
+
+
 def test_a_region_takes_the_place_of_an_input() -> None:
     slot = slots().take()
     pool = Pool.allocate(4096)

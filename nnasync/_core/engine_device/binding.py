@@ -37,7 +37,7 @@ from nnasync.tracing import Phase, span
 class Binding:
     """One request with its arrays, and the calls that are bound to them and idle."""
 
-    __slots__ = ("_inputs", "_open", "_outputs", "_plan", "idle", "reference")
+    __slots__ = ("_inputs", "_made", "_open", "_outputs", "_plan", "idle", "reference")
 
     is_managed: ClassVar[bool] = False
     """Whether it uses device-managed buffers, which must be notified of the end of a run."""
@@ -49,6 +49,7 @@ class Binding:
         self._inputs = inputs
         self._outputs = outputs
         self._open = any(isinstance(output, OutputBuffer) for output in outputs)
+        self._made = 0
         self.idle: list[BoundCall] = [self._bound()]
         """The calls that are bound to it and not in use."""
         self.reference: weakref.ref[Request] | None = None
@@ -57,6 +58,11 @@ class Binding:
     def is_settled(self) -> bool:
         """Whether the shapes of all outputs are known before the run."""
         return not self._open
+
+    @property
+    def is_free(self) -> bool:
+        """Whether none of its calls is in use."""
+        return len(self.idle) == self._made
 
     def take(self) -> BoundCall:
         """A call that is not in use."""
@@ -88,10 +94,12 @@ class Binding:
     def _bound(self) -> BoundCall:
         try:
             with span(Phase.PREPARATION, "bind a request"):
-                return self._bound_here()
+                call = self._bound_here()
         except Exception as error:
             failure = contained(error, "binding a request to its memory")
             raise failure from failure.__cause__
+        self._made += 1
+        return call
 
     def _bound_here(self) -> BoundCall:
         if not self._open:

@@ -195,6 +195,11 @@ class EnginePreparedModel:
             return
         self._workers.check_room(level.priority, self.client)
 
+    def has_let_go(self, request: Request) -> bool:
+        """Whether no execution of this request is under way; for requests that were executed."""
+        binding = self._bindings.get(id(request))
+        return binding is None or binding.is_free
+
     def bind(self, request: Request, *, tries: bool = True) -> None:
         """Validate and bind a request before its first execution, and run it once as a trial.
 
@@ -203,11 +208,7 @@ class EnginePreparedModel:
         """
         binding = self._binding(request)
         is_known = self.estimate.samples > 0
-        if (
-            not (tries and (is_known or self._tries_ahead))
-            or binding.is_managed
-            or not self.runs_here
-        ):
+        if binding.is_managed or not (self.runs_here and tries and (is_known or self._tries_ahead)):
             return
         if not self._gate.try_enter():
             return
@@ -414,8 +415,7 @@ class EnginePreparedModel:
     # -- binding requests
 
     def _binding(self, request: Request) -> Binding:
-        binding = self._bindings.get(id(request))
-        return self._bind(request) if binding is None else binding
+        return self._bindings.get(id(request)) or self._bind(request)
 
     def _bind(self, request: Request) -> Binding:
         plan = self._open_plan()

@@ -63,6 +63,7 @@ class TokenBinding(Binding):
     )
 
     is_managed: ClassVar[bool] = True
+    is_free = False
 
     def __init__(
         self,

@@ -134,7 +134,7 @@ class Net(MeasuredCalls[R]):
         if inline is None:
             self._slots.serve(compilation.device)
         else:
-            self._slots.serve(None, inline.check_room)
+            self._slots.serve(None, inline.check_room, inline.has_let_go)
         self._omitting = None
         self._flexible = None if self._ports.are_settled else self._flexible_calls()
         self._quick = quick_calls(prepared, self._slots, self._slots.take_ahead, self._wakeup)
@@ -287,10 +287,8 @@ class Net(MeasuredCalls[R]):
         if measure or deadline is not None or priority is not None:
             config = config_of(deadline, priority, measure=measure)
         slots, inline = self._slots, self._inline
-        if out is None or out.__class__ is np.ndarray:
-            slot = slots.filled(arrays, priority)
-        else:
-            slot = None
+        is_plain = out is None or out.__class__ is np.ndarray
+        slot = slots.filled(arrays, priority) if is_plain else None
         if slot is not None:
             outs = None if out is None else check_out(self._ports.outputs, out)
             request = slot.request
@@ -307,11 +305,15 @@ class Net(MeasuredCalls[R]):
             outs = None if out is None else out_in_order(self._ports.outputs, out)
             slot, pieces = placed(slots, values, outs, self._ports, self._prepared, priority)
             request = slot.request_with(pieces)
-        done = None if inline is None else inline.run_now(request, config, given)
-        if done is None:
-            if given is not None:
-                slot.inputs[0][...] = given[0]
-            done = await self._prepared.execute_synchronously(request, config)
+        try:
+            done = None if inline is None else inline.run_now(request, config, given)
+            if done is None:
+                if given is not None:
+                    slot.inputs[0][...] = given[0]
+                done = await self._prepared.execute_synchronously(request, config)
+        except BaseException:
+            slots.give_up(slot, request)
+            raise
         value = slot.read(outs)
         slots.give_back(slot)
         return (value, done.timing) if measure else value

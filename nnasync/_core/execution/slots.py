@@ -2,9 +2,12 @@
 
 A slot is one pool with every input and output of the model, and the request that names them. Slots
 are recycled, the last one used first, so a steady stream of calls touches the same memory and the
-same request object, which the device has bound already. A slot whose execution failed or was given
-up is not recycled: the device may still write to it, so it is dropped, and its memory lives on for
-as long as the device holds it.
+same request object, which the device has bound already.
+
+A slot whose execution failed or was given up is not recycled at once: the device may still write to
+it. A device of this process says when it has let go, and then the slot is used again: where there
+is too much work many calls end early, and each of them must not cost more than one that succeeds.
+The slot of any other device is dropped, and its memory lives on for as long as the device holds it.
 
 A device of this process needs no descriptor, so the slots of its networks are private memory, of
 which there may be thousands. For a device in another process they are pieces of few shared pools,
@@ -18,6 +21,7 @@ from __future__ import annotations
 import math
 import weakref
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
@@ -39,6 +43,8 @@ from nnasync.memory import Pool, Region, SharedArena, layout
 
 _REMEMBERED_REQUESTS = 16
 _KEPT_SLOTS = 4
+_LOOKED_AT = 4
+"""Of so many slots that were given up, one that is free is looked for before another is made."""
 
 _OWN_POOLS = 16
 """Slots of a network that have pools of their own: a chain through other processes is no longer."""
@@ -253,6 +259,8 @@ class Slots(IdleSlots[Slot]):
         self._era: object = object()
         self._peer: object = ANY_PROCESS
         self._admit: Callable[[Priority | None], object] | None = None
+        self._has_let_go: Callable[[Request], bool] | None = None
+        self._given_up: deque[tuple[Slot, Request]] = deque()
         self._shared: MemorySource = own_memory
         self._own: weakref.WeakSet[Slot] = weakref.WeakSet()
         self._most_own = 0
@@ -262,12 +270,19 @@ class Slots(IdleSlots[Slot]):
             and math.prod(self.port.shape) * self.port.dtype.itemsize >= _LARGE_BYTES
         )
 
-    def serve(self, peer: object, admit: Callable[[Priority | None], object] | None = None) -> None:
+    def serve(
+        self,
+        peer: object,
+        admit: Callable[[Priority | None], object] | None = None,
+        has_let_go: Callable[[Request], bool] | None = None,
+    ) -> None:
         """Make slots for the device `peer` from now on; None: for a device of this process.
 
         `admit` is called before a slot is made, and raises where an execution would be refused.
+        `has_let_go` tells whether the device uses the memory of a request no more.
         """
-        self._admit = admit
+        self._admit, self._has_let_go = admit, has_let_go
+        self._given_up.clear()
         if peer is None and self._peer is None:
             return
         self._peer = peer
@@ -276,12 +291,17 @@ class Slots(IdleSlots[Slot]):
 
     def take_ahead(self) -> Slot:
         """A slot for an execution that is not to be queued yet, so `admit` is not asked."""
-        return self._idle.pop() if self._idle else self._new()
+        return self._idle.pop() if self._idle else self._freed() or self._new()
 
     def give_back(self, slot: Slot) -> None:
         """Recycle a slot that no device uses, or drop it once closed."""
         if slot.era is self._era:
             self._idle.append(slot)
+
+    def give_up(self, slot: Slot, request: Request) -> None:
+        """Recycle a slot, of which this request was executed, when its device has let go of it."""
+        if slot.era is self._era and self._has_let_go is not None:
+            self._given_up.append((slot, request))
 
     def lend(self) -> None:
         """Have the next slots be memory that may be handed to any process."""
@@ -293,21 +313,35 @@ class Slots(IdleSlots[Slot]):
     def trim(self) -> None:
         """Drop the idle slots that a burst of calls left behind, but for a few."""
         del self._idle[:-_KEPT_SLOTS]
+        while len(self._given_up) > _KEPT_SLOTS:
+            self._given_up.popleft()
 
     def close(self) -> None:
         """Drop the idle slots, now and when they are given back."""
         self._era = None
         self._idle.clear()
+        self._given_up.clear()
 
     def _begin_anew(self) -> None:
         """Drop the idle slots, and those in use when they are given back."""
         self._era = object()
         self._idle.clear()
+        self._given_up.clear()
 
     def _another(self, priority: Priority | None) -> Slot:
         if self._admit is not None:
             self._admit(priority)
-        return self._new()
+        return self._freed() or self._new()
+
+    def _freed(self) -> Slot | None:
+        """A slot that was given up, and that its device has let go of."""
+        given_up, has_let_go = self._given_up, self._has_let_go
+        for _ in range(min(len(given_up), _LOOKED_AT)):
+            slot, request = given_up.popleft()
+            if has_let_go is not None and has_let_go(request):
+                return slot
+            given_up.append((slot, request))
+        return None
 
     def _new(self) -> Slot:
         if self._peer is ANY_PROCESS or len(self._own) < self._most_own:

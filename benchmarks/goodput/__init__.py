@@ -1,0 +1,1 @@
+"""Goodput under overload: answers within their deadlines, of this server and of others."""

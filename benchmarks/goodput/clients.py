@@ -1,0 +1,163 @@
+"""Requests that come whether or not the server keeps up, and what becomes of each.
+
+Two kinds of clients send the same network: urgent ones, whose answer is of use for a short while,
+and patient ones. Both come at random (Poisson). The plan of all arrivals is made beforehand, and a
+request counts from its planned arrival, so a server that is slow meets as many requests as one that
+is quick. At its deadline a client hangs up, as clients do. An answer counts if it is there by then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+__all__ = ["KINDS", "Arrival", "Kind", "Tally", "arrivals", "offered"]
+
+_MOST_AT_ONCE = 1000
+"""Connections; a request that finds no free one is refused by the client itself."""
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """A kind of client: its share of the requests, its deadline, its priority (1 is highest)."""
+
+    name: str
+    share: float
+    deadline_ms: int
+    priority: int
+
+
+KINDS = (Kind("urgent", 0.3, 50, 1), Kind("patient", 0.7, 250, 3))
+
+
+class Arrival(msgspec.Struct, frozen=True):
+    """One request: when it comes, in seconds from the beginning, and the number of its kind."""
+
+    at_s: float
+    kind: int
+
+
+class Tally(msgspec.Struct):
+    """What became of the requests of one kind."""
+
+    submitted: int = 0
+    good: int = 0
+    late: int = 0
+    refused: int = 0
+    failed: int = 0
+
+
+def arrivals(
+    rate_hz: float, duration_s: float, seed: int, kinds: Sequence[Kind] = KINDS
+) -> list[Arrival]:
+    """A plan of arrivals: Poisson, so many a second on average, of kinds by their shares."""
+    chance = random.Random(seed)
+    found = []
+    at_s = chance.expovariate(rate_hz)
+    while at_s < duration_s:
+        kind = chance.choices(range(len(kinds)), [each.share for each in kinds])[0]
+        found.append(Arrival(at_s, kind))
+        at_s += chance.expovariate(rate_hz)
+    return found
+
+
+class _Connections:
+    """Connections that are kept alive, as many as requests are under way at once."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+        self._open = 0
+
+    async def ask(self, request: bytes) -> int:
+        """The status of the answer, which is read whole; the connection ends with an error."""
+        if not self._idle and self._open >= _MOST_AT_ONCE:
+            raise ConnectionError("too many connections")
+        self._open += not self._idle
+        pair = self._idle.pop() if self._idle else None
+        try:
+            if pair is None:
+                pair = await asyncio.open_connection("127.0.0.1", self._port)
+            status, is_kept = await _asked(*pair, request)
+        except BaseException:
+            self._drop(pair)
+            raise
+        if is_kept:
+            self._idle.append(pair)
+        else:
+            self._drop(pair)
+        return status
+
+    def _drop(self, pair: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None) -> None:
+        self._open -= 1
+        if pair is not None:
+            pair[1].transport.abort()
+
+    def close(self) -> None:
+        while self._idle:
+            self._drop(self._idle.pop())
+
+
+async def _asked(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes
+) -> tuple[int, bool]:
+    """The status of the answer, and whether the connection may be used again."""
+    writer.write(request)
+    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower().split("\r\n")
+    fields = dict(line.split(":", 1) for line in head[1:] if ":" in line)
+    if "chunked" in fields.get("transfer-encoding", ""):
+        while size := int(await reader.readline(), 16):
+            await reader.readexactly(size + 2)
+        await reader.readline()
+    else:
+        await reader.readexactly(int(fields.get("content-length", "0")))
+    return int(head[0].split()[1]), "close" not in fields.get("connection", "")
+
+
+@contextlib.contextmanager
+def _connections(port: int) -> Iterator[_Connections]:
+    found = _Connections(port)
+    try:
+        yield found
+    finally:
+        found.close()
+
+
+async def offered(
+    port: int,
+    requests: Sequence[bytes],
+    plan: Sequence[Arrival],
+    kinds: Sequence[Kind] = KINDS,
+) -> list[Tally]:
+    """Send what is planned to a server of this machine; `requests` has one of each kind."""
+    tallies = [Tally() for _ in kinds]
+    loop = asyncio.get_running_loop()
+    begin_s = loop.time()
+
+    async def one(arrival: Arrival) -> None:
+        tally, kind = tallies[arrival.kind], kinds[arrival.kind]
+        tally.submitted += 1
+        due_s = begin_s + arrival.at_s + kind.deadline_ms / 1000
+        try:
+            async with asyncio.timeout_at(due_s):
+                status = await connections.ask(requests[arrival.kind])
+        except TimeoutError:
+            tally.late += 1
+        except (OSError, ValueError, asyncio.IncompleteReadError):
+            tally.failed += 1
+        else:
+            tally.good += status == 200
+            tally.refused += status in (408, 429, 503, 504)
+            tally.failed += status not in (200, 408, 429, 503, 504)
+
+    with _connections(port) as connections:
+        async with asyncio.TaskGroup() as tasks:
+            for arrival in plan:
+                pause_s = begin_s + arrival.at_s - loop.time()
+                if pause_s > 0:
+                    await asyncio.sleep(pause_s)
+                tasks.create_task(one(arrival))
+    return tallies

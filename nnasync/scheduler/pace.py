@@ -1,0 +1,52 @@
+"""How much longer queued work takes than it would at its quickest, learnt from when it leaves.
+
+An execution of which the quickest run took 3 ms may take 5 beside others, its core may be shared
+with the loop and with other processes, and while LOW waits HIGH is done. Who is queued behind ten
+such executions has to wait for all of that, and it cannot be told from any of them alone. But it
+shows in the times at which executions leave the queue while there are more: the time from one to
+the next, on all cores, over what it takes at least.
+
+It is learnt for each priority, since what waits at LOW waits for more than what waits at HIGH.
+"""
+
+from __future__ import annotations
+
+from nnasync.scheduler.job import Job
+
+_LEARNING = 1 / 16
+_MOST = 64.0
+_CAUTION = 1.25
+
+
+class Pace:
+    """The pace of each priority on so many servers, from the times at which jobs are handed out."""
+
+    __slots__ = ("_factors", "_last_ns", "_servers")
+
+    def __init__(self, servers: int) -> None:
+        self._servers = servers
+        self._factors = [0.0, 0.0, 0.0]
+        self._last_ns = [0, 0, 0]
+
+    def wait_ns(self, priority: int, least_ns: float) -> float:
+        """How long a job of this priority waits for queued work, which takes so long at least.
+
+        A quarter is added to what is usual, since half of all waits are longer than that. Nothing
+        is added before anything has been learnt.
+        """
+        return least_ns / self._servers * (self._factors[priority] * _CAUTION or 1.0)
+
+    def handed_out(self, job: Job, now_ns: int, left: int) -> None:
+        """Note that a job left the queue to run, and how many of its priority are left there.
+
+        One that goes on after it gave way was counted already: the time counts for the next one.
+        """
+        priority, last_ns = job.priority, self._last_ns
+        if job.has_begun and left:
+            return
+        since_ns = last_ns[priority]
+        if since_ns and job.floor_ns > 0:
+            factor = (now_ns - since_ns) * self._servers / job.floor_ns
+            known = self._factors[priority] or 1.0
+            self._factors[priority] = known + (min(max(factor, 1.0), _MOST) - known) * _LEARNING
+        last_ns[priority] = now_ns if left else 0
