@@ -15,8 +15,20 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-__all__ = ["KINDS", "Arrival", "Kind", "Tally", "arrivals", "offered"]
+__all__ = [
+    "KINDS",
+    "REFUSALS",
+    "Answer",
+    "Arrival",
+    "Kind",
+    "Tally",
+    "answers",
+    "arrivals",
+    "offered",
+]
 
+REFUSALS = (408, 429, 503, 504)
+"""What servers say that have no time for a request."""
 _MOST_AT_ONCE = 1000
 """Connections; a request that finds no free one is refused by the client itself."""
 
@@ -126,32 +138,44 @@ def _connections(port: int) -> Iterator[_Connections]:
         found.close()
 
 
-async def offered(
+class Answer(msgspec.Struct, frozen=True):
+    """What came of one request: its kind, milliseconds from its planned arrival, and the status.
+
+    The status is 0 where there was no answer in time, and -1 where the connection failed.
+    """
+
+    kind: int
+    after_ms: float
+    status: int
+
+
+async def answers(
     port: int,
     requests: Sequence[bytes],
     plan: Sequence[Arrival],
     kinds: Sequence[Kind] = KINDS,
-) -> list[Tally]:
-    """Send what is planned to a server of this machine; `requests` has one of each kind."""
-    tallies = [Tally() for _ in kinds]
+    *,
+    patience_s: float = 0.0,
+) -> list[Answer]:
+    """Send what is planned to a server of this machine; `requests` has one of each kind.
+
+    Clients hang up so long after their deadlines.
+    """
+    found: list[Answer] = []
     loop = asyncio.get_running_loop()
     begin_s = loop.time()
 
     async def one(arrival: Arrival) -> None:
-        tally, kind = tallies[arrival.kind], kinds[arrival.kind]
-        tally.submitted += 1
-        due_s = begin_s + arrival.at_s + kind.deadline_ms / 1000
+        planned_s = begin_s + arrival.at_s
         try:
-            async with asyncio.timeout_at(due_s):
+            limit_s = planned_s + kinds[arrival.kind].deadline_ms / 1000 + patience_s
+            async with asyncio.timeout_at(limit_s):
                 status = await connections.ask(requests[arrival.kind])
         except TimeoutError:
-            tally.late += 1
+            status = 0
         except (OSError, ValueError, asyncio.IncompleteReadError):
-            tally.failed += 1
-        else:
-            tally.good += status == 200
-            tally.refused += status in (408, 429, 503, 504)
-            tally.failed += status not in (200, 408, 429, 503, 504)
+            status = -1
+        found.append(Answer(arrival.kind, (loop.time() - planned_s) * 1000, status))
 
     with _connections(port) as connections:
         async with asyncio.TaskGroup() as tasks:
@@ -160,4 +184,26 @@ async def offered(
                 if pause_s > 0:
                     await asyncio.sleep(pause_s)
                 tasks.create_task(one(arrival))
+    return found
+
+
+async def offered(
+    port: int,
+    requests: Sequence[bytes],
+    plan: Sequence[Arrival],
+    kinds: Sequence[Kind] = KINDS,
+) -> list[Tally]:
+    """Send what is planned, from clients that hang up at their deadlines."""
+    tallies = [Tally() for _ in kinds]
+    for answer in await answers(port, requests, plan, kinds):
+        tally = tallies[answer.kind]
+        tally.submitted += 1
+        if answer.status == 200:
+            tally.good += 1
+        elif answer.status == 0:
+            tally.late += 1
+        elif answer.status in REFUSALS:
+            tally.refused += 1
+        else:
+            tally.failed += 1
     return tallies

@@ -154,7 +154,7 @@ def _command(arguments: argparse.Namespace) -> int:
 
 async def _serve(arguments: argparse.Namespace) -> int:
     from nnasync.serving.http_server import Place, listening
-    from nnasync.serving.process_memory import keep_memory
+    from nnasync.serving.process_memory import keep_memory, keep_objects
 
     keep_memory()
     options = _options(arguments)
@@ -178,6 +178,7 @@ async def _serve(arguments: argparse.Namespace) -> int:
     ):
         for entry in server.index():
             print(f"{entry.name} version {entry.version}: {entry.reason or entry.state.lower()}")
+        keep_objects()
         print(f"serving at {address}{grpc_address}", flush=True)
         async with interruptible():
             await anyio.sleep_forever()

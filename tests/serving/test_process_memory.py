@@ -36,3 +36,15 @@ def test_pages_that_were_freed_are_not_asked_for_again() -> None:
         for which in ("usual", "kept")
     )
     assert kept < usual / 4
+
+
+def test_what_is_there_is_looked_at_no_more() -> None:
+    script = """
+import gc
+from nnasync.serving.process_memory import keep_objects
+keep_objects()
+assert gc.get_freeze_count() > 10_000
+assert len(gc.get_objects()) < 1000
+assert gc.isenabled()
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)

@@ -1,0 +1,99 @@
+"""Deadlines and priorities of `nnasync serve` under load: `python -m benchmarks.goodput.deadlines`.
+
+The server and the network are those of the goodput benchmark. First there are urgent requests
+(priority 1) alone, some every second, and then beside more of priority 3 than the machine can do:
+by how much do the urgent ones become slower? At the end there are 1.5 times as many requests as can
+be done, of both kinds, from clients that do not hang up: how late are the answers of those that are
+not served by their deadlines?
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import uvloop
+
+from benchmarks._report import arguments, models_folder, percentile, publish, table
+from benchmarks.goodput.__main__ import MODEL, SETTLING_S, capacity_hz
+from benchmarks.goodput.clients import KINDS, Answer, Arrival, Kind, answers, arrivals
+from benchmarks.goodput.servers import contestants, served
+
+ALONE_HZ = 25.0
+URGENT, FLOOD = 0, 1
+LONG_AGO = (Kind("urgent", 1.0, 1000, 1), Kind("flood", 1.0, 250, 3))
+"""The urgent ones have time: it is their latency that is asked."""
+PATIENCE_S = 1.0
+
+
+def beside(urgent_hz: float, flood_hz: float, duration_s: float, seed: int) -> list[Arrival]:
+    """Urgent requests and a flood, each Poisson; 0 is none."""
+    plan = []
+    for kind, rate_hz in ((URGENT, urgent_hz), (FLOOD, flood_hz)):
+        if rate_hz:
+            own = arrivals(rate_hz, duration_s, seed + kind, LONG_AGO[kind : kind + 1])
+            plan += [Arrival(each.at_s, kind) for each in own]
+    return sorted(plan, key=lambda each: each.at_s)
+
+
+def urgent_ms(found: Sequence[Answer]) -> list[float]:
+    """How long the urgent ones took that were served."""
+    return [each.after_ms for each in found if each.kind == URGENT and each.status == 200]
+
+
+def lateness_ms(found: Sequence[Answer]) -> list[float]:
+    """How long after its deadline each request was told that it had been missed."""
+    missed = (each for each in found if each.status not in (200, -1))
+    late = (each.after_ms - KINDS[each.kind].deadline_ms for each in missed)
+    return [each for each in late if each > 0]
+
+
+def measured(options: argparse.Namespace, model: Path) -> dict[str, list[float]]:
+    """The figures of all rounds, by the row of the table."""
+    rate_hz, tensor = capacity_hz(model)
+    contestant = contestants(model)["nnasync"]
+    plain = [contestant.request(tensor, kind) for kind in LONG_AGO]
+    both = [contestant.request(tensor, kind) for kind in KINDS]
+    found: dict[str, list[float]] = {"alone": [], "beside a flood": [], "late": []}
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder, "log")
+        with served(contestant, sys.executable, model, plain[URGENT], log) as port:
+            uvloop.run(answers(port, both, arrivals(rate_hz / 3, SETTLING_S, 1)))
+            for number in range(options.rounds):
+                seed = random.Random(number).randrange(2**30)
+                for name, flood_hz in (("alone", 0.0), ("beside a flood", 1.5 * rate_hz)):
+                    plan = beside(ALONE_HZ, flood_hz, options.seconds, seed)
+                    found[name] += urgent_ms(uvloop.run(answers(port, plain, plan, LONG_AGO)))
+                    time.sleep(0.5)
+                plan = arrivals(1.5 * rate_hz, options.seconds, seed)
+                over = uvloop.run(answers(port, both, plan, patience_s=PATIENCE_S))
+                found["late"] += lateness_ms(over)
+                time.sleep(0.5)
+    return found
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = arguments(__doc__, rounds=3)
+    parser.add_argument("--models", type=Path, help="the folder of the reference models")
+    parser.add_argument("--seconds", type=float, default=4.0, help="of each load (%(default)s)")
+    options = parser.parse_args()
+    found = measured(options, models_folder(options.models) / MODEL)
+    rows = []
+    for name, values in found.items():
+        shares = [f"{percentile(values, share):.2f}" for share in (0.5, 0.9, 0.99)]
+        rows.append([name, str(len(values)), *shares])
+    alone, flooded = (percentile(found[name], 0.99) for name in ("alone", "beside a flood"))
+    text = table(["ms", "requests", "p50", "p90", "p99"], rows)
+    ratio = f"p99 of urgent requests beside a flood: {flooded / alone:.2f} times that alone"
+    said = f"{text}\n\n{ratio}"
+    publish("Deadlines of a server", said, found, options.json, keep=options.keep)
+
+
+if __name__ == "__main__":
+    main()
