@@ -1,34 +1,41 @@
 """Serving: processor time of the server for a small request, beside an empty ASGI application.
 
-Both servers run in processes of their own, on uvicorn with httptools and uvloop: one with an
-application that answers at once and does nothing, one with `nnasync.serving` and a network of one
-small operation, on the reference. One connection that is kept alive sends requests one after the
-other, in JSON and in binary, to each in turn. Processor time is that of all threads of the server's
-process, from /proc/PID/task/*/schedstat; ratios are of the medians of rounds in one run.
+Both servers run in processes of their own, on uvicorn with httptools, uvloop and the same options:
+one with an application that answers at once and does nothing, one with `nnasync.serving` and a
+network of one small operation, on the reference. One connection that is kept alive sends requests
+one after the other, in JSON and in binary, to each in turn. Processor time is that of all threads
+of the server's process, from /proc/PID/task/*/schedstat; ratios are medians of those of rounds in
+one run. What the network takes without any server is told beside them, and is part of the others.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import contextlib
-import functools
 import json
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import uvicorn
 
 import nnasync as nn
 from benchmarks._report import arguments, median, publish, spread, table
 from nnasync.serving import ModelServer, ModelSettings, ServeOptions
+from nnasync.serving.http_server import Place, listening
+from nnasync.serving.process_memory import keep_memory
 
 EMPTY, JSON_REQUEST, BINARY_REQUEST = "empty application", "inference, JSON", "inference, binary"
 LARGE_EMPTY, LARGE = "empty application, 600 kB", "inference, 600 kB binary"
+NETWORK = "the network alone"
 SMALL_SHAPE, LARGE_SHAPE = (1, 4), (1, 150_000)
+DEVICES = ["nnasync-reference"]
 
 
 def model(name: str, shape: tuple[int, ...]) -> nn.Model:
@@ -40,36 +47,50 @@ def model(name: str, shape: tuple[int, ...]) -> nn.Model:
 
 async def serve(kind: str) -> None:
     """Serve until the process is ended, and tell the port."""
-    import uvicorn
+    if kind == "empty":
+        await _serve_nothing()
+        return
+    keep_memory()
+    async with (
+        nn.open_runtime(devices=DEVICES) as runtime,
+        ModelServer(runtime, options=ServeOptions(poll_s=0)) as server,
+        listening(server, Place(port=0)) as address,
+    ):
+        for name, shape in (("small", SMALL_SHAPE), ("large", LARGE_SHAPE)):
+            net = await runtime.compile(model(name, shape))
+            await server.add(net, ModelSettings(name=name))
+        print(address.rpartition(":")[2], flush=True)
+        await asyncio.Event().wait()
 
+
+async def _serve_nothing() -> None:
+    """Serve an application that does nothing, with the options of uvicorn that the server has."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         print(listener.getsockname()[1], flush=True)
-        if kind == "empty":
-            await _run(empty, listener, uvicorn)
-            return
-        options = ServeOptions(poll_s=0)
-        devices = ["nnasync-reference"]
-        async with (
-            nn.open_runtime(devices=devices) as runtime,
-            ModelServer(runtime, options=options) as server,
-        ):
-            from nnasync.serving import http_app
-            from nnasync.serving.http_connection import BoundedConnection
-
-            for name, shape in (("small", SMALL_SHAPE), ("large", LARGE_SHAPE)):
-                net = await runtime.compile(model(name, shape))
-                await server.add(net, ModelSettings(name=name))
-            connection: Any = functools.partial(BoundedConnection, limits=server.limits)
-            await _run(http_app(server), listener, uvicorn, connection)
+        config = uvicorn.Config(
+            empty,
+            http="httptools",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+        )
+        await uvicorn.Server(config).serve(sockets=[listener])
 
 
-async def _run(
-    app: Any, listener: socket.socket, uvicorn: Any, connection: Any = "httptools"
-) -> None:
-    config = uvicorn.Config(
-        app, http=connection, ws="none", lifespan="off", log_config=None, access_log=False
-    )
-    await uvicorn.Server(config).serve(sockets=[listener])
+async def network_us(calls: int) -> float:
+    """Microseconds of processor time that a call of the small network takes, without a server."""
+    async with nn.open_runtime(devices=DEVICES) as runtime:
+        net = await runtime.compile(model("small", SMALL_SHAPE))
+        x = np.zeros(SMALL_SHAPE, np.float32)
+        for _ in range(calls):
+            await net(x)
+        before = time.thread_time_ns()
+        for _ in range(calls):
+            await net(x)
+        return (time.thread_time_ns() - before) / calls / 1000
 
 
 async def empty(scope: Any, receive: Any, send: Any) -> None:
@@ -172,10 +193,11 @@ def measured(rounds: int, requests: int) -> dict[str, list[float]]:
         }
         for server, request, times in turns.values():
             server.cpu_us(request, max(1, times // 4))
-        found: dict[str, list[float]] = {name: [] for name in turns}
+        found: dict[str, list[float]] = {name: [] for name in (*turns, NETWORK)}
         for _ in range(rounds):
             for name, (server, request, times) in turns.items():
                 found[name].append(server.cpu_us(request, times))
+            found[NETWORK].append(nn.run(network_us, requests))
     return found
 
 

@@ -139,9 +139,10 @@ class Wakeup:
         return Wakeup.current() is self
 
     def is_undisturbed(self) -> bool:
-        """Whether a task of this loop runs here that nothing cancels, as far as few looks tell.
+        """Whether this loop runs here what nothing cancels, as far as few looks tell.
 
-        Never on trio; `is_current` and `cancellation_pending` tell it exactly.
+        That is a callback, or a task. Never on trio; `is_current` and `cancellation_pending` tell
+        it exactly.
         """
         home = _running_loop()
         if (
@@ -152,7 +153,9 @@ class Wakeup:
         ):
             return False
         task = _task_of(home)
-        if task is None or task.cancelling():
+        if task is None:
+            return True
+        if task.cancelling():
             return False
         backend = sys.modules.get(_BACKEND)
         if backend is None:

@@ -3,43 +3,47 @@
 Inferences take a short way of their own, since all others together are rare; the rest are routes of
 Starlette. A body is read once, up to a limit and within a time; while a request waits, its
 connection is watched, and a client that hangs up has it cancelled.
+
+`begin` is the middle of that way, and waits for nothing: a server that has a whole request in hand
+may call it without a task, and awaits only what it is given where the answer cannot be had at once.
 """
 
 from __future__ import annotations
 
+import functools
 import logging
 import re
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Coroutine
 from typing import Any
 
 import anyio
 import anyio.lowlevel
 import anyio.to_thread
 import msgspec
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from nnasync._core.clock import now_ns
 from nnasync.serving.content_coding import accepted, packed, unpacked
 from nnasync.serving.http_exchange import (
+    BINARY_TYPE,
     JSON_TYPE,
-    Head,
+    LENGTH,
+    Asked,
     HungUp,
-    client_of,
-    deadline_of,
-    level_of,
+    Reply,
+    asked_by,
     read_body,
     told,
 )
 from nnasync.serving.http_routes import routes
-from nnasync.serving.json_protocol import BINARY, LENGTH_HEADER, decoded, encoded
-from nnasync.serving.messages import Bytes
+from nnasync.serving.json_protocol import decoded, encoded
+from nnasync.serving.messages import Bytes, InferAnswer, InferRequest
 from nnasync.serving.problems import ServingError, as_serving_error
 from nnasync.serving.server import ModelServer
 
 logger = logging.getLogger(__name__)
 
 _INFER = re.compile(r"/v2/models/([^/]+)(?:/versions/([^/]+))?/infer")
-_LENGTH = LENGTH_HEADER.lower().encode()
 _DECODED_HERE_BYTES = 1 << 18
 """A body that is larger, and not tensors for the most part, is read in a thread."""
 _SHORT_LENGTH = len("99999")
@@ -47,23 +51,130 @@ _PACKED_HERE_BYTES = 1 << 14
 """What is larger is packed in a thread: it takes milliseconds, without the interpreter lock."""
 _JOINED_BYTES = 1 << 16
 """Pieces of a shorter response are sent as one: a copy costs less than sending once more."""
-_Encoded = tuple[bytes, list[Bytes]]
-_BINARY_TYPE = (b"content-type", BINARY.encode())
 
 
-def http_app(server: ModelServer) -> ASGIApp:
+def http_app(server: ModelServer) -> HttpApp:
     """The ASGI application of a server; the lifetime of the server is not its own."""
-    others = routes(server)
+    return HttpApp(server)
 
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+
+@functools.lru_cache(maxsize=256)
+def model_in(path: str) -> tuple[str, str] | None:
+    """The model and the version whose inferences have this path; None for any other path."""
+    found = _INFER.fullmatch(path)
+    return None if found is None else (found[1], found[2] or "")
+
+
+class HttpApp:
+    """An ASGI application in front of a server."""
+
+    def __init__(self, server: ModelServer) -> None:
+        self._server = server
+        self._others = routes(server)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
         if scope["type"] == "http" and scope["method"] == "POST":
-            found = _INFER.fullmatch(_path_here(scope))
-            if found is not None:
-                await _infer(server, found[1], found[2] or "", scope, receive, send)
+            target = model_in(_path_here(scope))
+            if target is not None:
+                await self._infer(target, scope, receive, send)
                 return
-        await others(scope, receive, send)
+        await self._others(scope, receive, send)
 
-    return app
+    async def _infer(
+        self, target: tuple[str, str], scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        limits, headers = self._server.limits, dict(scope["headers"])
+        peer = scope.get("client")
+        try:
+            asked = self.asked(target, headers, peer[0] if peer else "")
+            body = await read_body(receive, headers, limits.body_bytes, limits.body_s)
+        except HungUp:
+            return
+        except Exception as error:
+            await _respond(self._refused(error), send)
+            return
+        found = self.begin(asked, body)
+        if isinstance(found, tuple):
+            await _respond(found, send)
+        else:
+            await self.answer_later(found, scope, receive, send)
+
+    def asked(self, target: tuple[str, str], headers: dict[bytes, bytes], peer: str) -> Asked:
+        """What the header of a request says; raises ServingError where it makes no sense."""
+        return asked_by(self._server.options, target, headers, peer)
+
+    def begin(self, asked: Asked, body: Bytes) -> Reply | Coroutine[Any, Any, Reply]:
+        """The response to a request that is there as a whole, or what has to be awaited for it.
+
+        Raises nothing; what it gives to be awaited raises ServingError.
+        """
+        try:
+            if asked.packing or (len(body) > _DECODED_HERE_BYTES and _is_mostly_text(asked.length)):
+                return self._begun_aside(asked, body)
+            limits = self._server.limits
+            return self._run(asked, decoded(body, asked.length, limits, asked.model, asked.version))
+        except Exception as error:
+            return self._refused(error)
+
+    async def answer_later(
+        self, work: Coroutine[Any, Any, Reply], _scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        """Respond with what `begin` gave to be awaited, unless the client hangs up before."""
+        try:
+            reply = await _watched(work, receive)
+        except HungUp:
+            return
+        except Exception as error:
+            reply = self._refused(error)
+        await _respond(reply, send)
+
+    async def _begun_aside(self, asked: Asked, body: Bytes) -> Reply:
+        """Unpack and read a body on a thread, and answer it."""
+        limits, threads = self._server.limits, self._server.coding_threads
+        if asked.packing:
+            body = await anyio.to_thread.run_sync(
+                unpacked, body, asked.packing, limits.body_bytes, limiter=threads
+            )
+        named = asked.model, asked.version
+        if len(body) > _DECODED_HERE_BYTES and _is_mostly_text(asked.length):
+            request = await anyio.to_thread.run_sync(
+                decoded, body, asked.length, limits, *named, limiter=threads
+            )
+        else:
+            request = decoded(body, asked.length, limits, *named)
+        found = self._run(asked, request)
+        return found if isinstance(found, tuple) else await found
+
+    def _run(self, asked: Asked, request: InferRequest) -> Reply | Coroutine[Any, Any, Reply]:
+        if asked.level and not request.priority:
+            request = msgspec.structs.replace(request, priority=asked.level)
+
+        def finish(answer: InferAnswer) -> Reply:
+            return _reply(*encoded(answer, request))
+
+        found: Any = self._server.start(
+            request,
+            client=asked.client,
+            deadline=asked.deadline,
+            arrived_ns=asked.arrived_ns,
+            finish=finish,
+        )
+        coding = accepted(asked.accepts) if asked.accepts else ""
+        return _packed(found, coding) if coding else found
+
+    def _refused(self, error: Exception) -> Reply:
+        """The response for an error."""
+        if not isinstance(error, ServingError):
+            logger.error("a request could not be read or answered", exc_info=error)
+            error = as_serving_error(error)
+        reply = told(error)
+        if not self._server.is_ready:
+            reply[1].append(CLOSE)
+        return reply
+
+
+CLOSE = (b"connection", b"close")
 
 
 def _path_here(scope: Scope) -> str:
@@ -74,99 +185,55 @@ def _path_here(scope: Scope) -> str:
     return path[len(prefix) :] if prefix and path.startswith(f"{prefix}/") else path
 
 
-async def _infer(
-    server: ModelServer, model: str, version: str, scope: Scope, receive: Receive, send: Send
-) -> None:
-    """Answer one request for an inference."""
-    headers = dict(scope["headers"])
-    try:
-        status, head, pieces = await _answered(server, model, version, scope, headers, receive)
-    except HungUp:
-        return
-    except ServingError as error:
-        status, head, body = told(error)
-        if not server.is_ready:
-            head.append((b"connection", b"close"))
-        pieces = [body]
-    except Exception as error:
-        logger.exception("a request could not be read or answered")
-        status, head, body = told(as_serving_error(error))
-        pieces = [body]
-    await send({"type": "http.response.start", "status": status, "headers": head})
-    last = pieces.pop()
-    for piece in pieces:
-        await send({"type": "http.response.body", "body": piece, "more_body": True})
-    await send({"type": "http.response.body", "body": last})
+def _is_mostly_text(length: str | None) -> bool:
+    """Whether a large body whose JSON has this length, if it says so, is slow to read."""
+    return length is None or len(length) > _SHORT_LENGTH
 
 
-async def _answered(
-    server: ModelServer,
-    model: str,
-    version: str,
-    scope: Scope,
-    headers: dict[bytes, bytes],
-    receive: Receive,
-) -> tuple[int, Head, list[Bytes]]:
-    """The status, the header and the pieces of the response."""
-    limits, arrived_ns = server.limits, now_ns()
-    client = client_of(server, scope, headers)
-    deadline = deadline_of(headers)
-    body = await read_body(receive, headers, limits.body_bytes, limits.body_s)
-    if b"content-encoding" in headers:
-        coding = headers[b"content-encoding"].decode("latin-1")
-        body = await anyio.to_thread.run_sync(
-            unpacked, body, coding, limits.body_bytes, limiter=server.coding_threads
-        )
-    length = headers.get(_LENGTH)
-    header = None if length is None else length.decode("latin-1")
-    if len(body) > _DECODED_HERE_BYTES and (header is None or len(header) > _SHORT_LENGTH):
-        request = await anyio.to_thread.run_sync(
-            decoded, body, header, limits, model, version, limiter=server.coding_threads
-        )
-    else:
-        request = decoded(body, header, limits, model, version)
-    level = level_of(headers)
-    if level and not request.priority:
-        request = msgspec.structs.replace(request, priority=level)
-    found = server.start(
-        request,
-        client=client,
-        deadline=deadline,
-        arrived_ns=arrived_ns,
-        finish=lambda answer: encoded(answer, request),
-    )
-    text, tensors = found if isinstance(found, tuple) else await _watched(found, receive)
-    pieces: list[Bytes] = [text, *tensors]
-    head = [_BINARY_TYPE, (_LENGTH, b"%d" % len(text))] if tensors else [JSON_TYPE]
+def _reply(text: bytes, tensors: list[Bytes]) -> Reply:
+    """The response with an answer: its JSON, and the tensors behind it."""
+    if not tensors:
+        return 200, [JSON_TYPE, (b"content-length", b"%d" % len(text))], [text]
+    pieces = [text, *tensors]
     size = sum(map(len, pieces))
-    if tensors and size < _JOINED_BYTES:
+    if size < _JOINED_BYTES:
         pieces = [b"".join(pieces)]
-    if b"accept-encoding" in headers:
-        coding = accepted(headers[b"accept-encoding"].decode("latin-1"))
-        if coding:
-            body = await _packed(pieces, size, coding)
-            head.append((b"content-encoding", coding.encode()))
-            pieces, size = [body], len(body)
-    head.append((b"content-length", b"%d" % size))
+    head = [BINARY_TYPE, (LENGTH, b"%d" % len(text)), (b"content-length", b"%d" % size)]
     return 200, head, pieces
 
 
-async def _packed(pieces: list[Bytes], size: int, coding: str) -> bytes:
+async def _packed(found: Reply | Awaitable[Reply], coding: str) -> Reply:
+    """A response whose body is packed."""
+    status, head, pieces = found if isinstance(found, tuple) else await found
     body = b"".join(pieces)
-    if size < _PACKED_HERE_BYTES:
-        return packed(body, coding)
-    return await anyio.to_thread.run_sync(packed, body, coding)
+    if len(body) < _PACKED_HERE_BYTES:
+        body = packed(body, coding)
+    else:
+        body = await anyio.to_thread.run_sync(packed, body, coding)
+    kept = [field for field in head if field[0] != b"content-length"]
+    added = [(b"content-encoding", coding.encode()), (b"content-length", b"%d" % len(body))]
+    return status, kept + added, [body]
 
 
-async def _watched(work: Coroutine[Any, Any, _Encoded], receive: Receive) -> _Encoded:
+async def _respond(reply: Reply, send: Send) -> None:
+    """Send a response."""
+    status, head, pieces = reply
+    await send({"type": "http.response.start", "status": status, "headers": head})
+    last = len(pieces) - 1
+    for number, piece in enumerate(pieces):
+        more = number < last
+        await send({"type": "http.response.body", "body": piece, "more_body": more})
+
+
+async def _watched(work: Coroutine[Any, Any, Reply], receive: Receive) -> Reply:
     """Await an answer, and give it up where the client hangs up; raises HungUp then."""
-    answer: _Encoded | None = None
-    problem: ServingError | None = None
+    answer: Reply | None = None
+    problem: Exception | None = None
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_cancel_on_hang_up, receive, tasks.cancel_scope)
         try:
             answer = await work
-        except ServingError as error:
+        except Exception as error:
             problem = error
         tasks.cancel_scope.cancel()
     if problem is not None:

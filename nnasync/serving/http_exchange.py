@@ -7,7 +7,8 @@ from http import HTTPStatus
 from typing import TypeAlias
 
 import anyio
-from starlette.types import Receive, Scope
+import msgspec
+from starlette.types import Receive
 
 from nnasync._core.clock import Deadline, now_ns
 from nnasync._core.request_headers import (
@@ -18,21 +19,66 @@ from nnasync._core.request_headers import (
 )
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Priority
-from nnasync.serving.json_protocol import JSON, error_body
+from nnasync.serving.json_protocol import BINARY, JSON, LENGTH_HEADER, error_body
 from nnasync.serving.messages import Bytes
 from nnasync.serving.problems import ServingError, invalid, too_large
-from nnasync.serving.server import ModelServer
+from nnasync.serving.serve_options import ServeOptions
 
 Head: TypeAlias = list[tuple[bytes, bytes]]
+Reply: TypeAlias = tuple[int, Head, list[Bytes]]
+"""The status, the header and the body of a response; the body in pieces."""
 
 _TIMEOUT = TIMEOUT_HEADER.encode()
 _PRIORITY = PRIORITY_HEADER.encode()
 _LEVELS = {Priority.HIGH: 1, Priority.MEDIUM: 2, Priority.LOW: 3}
 JSON_TYPE = (b"content-type", JSON.encode())
+BINARY_TYPE = (b"content-type", BINARY.encode())
+LENGTH = LENGTH_HEADER.lower().encode()
 
 
 class HungUp(Exception):
     """The client closed the connection."""
+
+
+class Asked(msgspec.Struct, frozen=True, gc=False):
+    """What the address and the header of a request for an inference say.
+
+    `level` is 0 for no priority, 1 for the highest; `length` is the length of the JSON as it is
+    stated, if it is; `packing` is the coding of the body, `accepts` those of the response that the
+    client takes; both are empty where nothing is said.
+    """
+
+    model: str
+    version: str
+    client: str
+    arrived_ns: int
+    deadline: Deadline | None
+    level: int
+    length: str | None
+    packing: str
+    accepts: str
+
+
+def asked_by(
+    options: ServeOptions, target: tuple[str, str], headers: dict[bytes, bytes], peer: str
+) -> Asked:
+    """What a request asks for, by its header; raises ServingError where that makes no sense.
+
+    `target` are the model and its version.
+    """
+    arrived_ns, length = now_ns(), headers.get(LENGTH)
+    packing, accepts = headers.get(b"content-encoding"), headers.get(b"accept-encoding")
+    return Asked(
+        target[0],
+        target[1],
+        client_of(options, headers, peer) if options.api_keys else peer,
+        arrived_ns,
+        deadline_of(headers, arrived_ns) if _TIMEOUT in headers else None,
+        level_of(headers) if _PRIORITY in headers else 0,
+        None if length is None else length.decode("latin-1"),
+        "" if packing is None else packing.decode("latin-1"),
+        "" if accepts is None else accepts.decode("latin-1"),
+    )
 
 
 async def read_body(
@@ -72,18 +118,15 @@ async def _rest(receive: Receive, whole: bytearray, limit_bytes: int) -> Bytes:
     return whole
 
 
-def client_of(server: ModelServer, scope: Scope, headers: dict[bytes, bytes]) -> str:
+def client_of(options: ServeOptions, headers: dict[bytes, bytes], peer: str) -> str:
     """Whom a request is accounted to; raises ServingError for a key that is not known."""
     key = headers.get(b"x-api-key")
     if key is None and headers.get(b"authorization", b"")[:7].lower() == b"bearer ":
         key = headers[b"authorization"][7:].strip()
-    peer = scope.get("client")
-    return server.options.client_of(
-        None if key is None else key.decode("latin-1"), peer[0] if peer else ""
-    )
+    return options.client_of(None if key is None else key.decode("latin-1"), peer)
 
 
-def deadline_of(headers: dict[bytes, bytes]) -> Deadline | None:
+def deadline_of(headers: dict[bytes, bytes], arrived_ns: int) -> Deadline | None:
     """When an answer is due, by the header of plain HTTP clients."""
     given = headers.get(_TIMEOUT)
     if given is None:
@@ -92,7 +135,7 @@ def deadline_of(headers: dict[bytes, bytes]) -> Deadline | None:
         timeout_ns = timeout_ns_of(given.decode("latin-1"))
     except InvalidArgument as error:
         raise invalid(str(error)) from error
-    return None if timeout_ns is None else Deadline(now_ns() + timeout_ns)
+    return None if timeout_ns is None else Deadline(arrived_ns + timeout_ns)
 
 
 def level_of(headers: dict[bytes, bytes]) -> int:
@@ -107,7 +150,7 @@ def level_of(headers: dict[bytes, bytes]) -> int:
     return 0 if priority is None else _LEVELS[priority]
 
 
-def told(error: ServingError) -> tuple[int, Head, bytes]:
+def told(error: ServingError) -> Reply:
     """The response for an error."""
     body = error_body(error)
     head = [JSON_TYPE, (b"content-length", b"%d" % len(body))]
@@ -117,4 +160,4 @@ def told(error: ServingError) -> tuple[int, Head, bytes]:
         head.append((b"accept-encoding", b"gzip, deflate"))
     if error.code is HTTPStatus.UNAUTHORIZED:
         head.append((b"www-authenticate", b"Bearer"))
-    return int(error.code), head, body
+    return int(error.code), head, [body]

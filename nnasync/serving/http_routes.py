@@ -60,8 +60,8 @@ async def _of_starlette(request: Request, error: Exception) -> Response:
 
 async def _of_ours(request: Request, error: Exception) -> Response:
     problem = error if isinstance(error, ServingError) else ServingError(HTTPStatus(500), "")
-    status, head, body = told(problem)
-    response = Response(body, status)
+    status, head, (body,) = told(problem)
+    response = Response(bytes(body), status)
     response.raw_headers = head
     return response
 
@@ -74,7 +74,8 @@ def _route(server: ModelServer, path: str, endpoint: _Endpoint, method: str = "G
     """A route for those who have a key, where keys are needed."""
 
     async def checked(request: Request) -> Response:
-        request.state.client = client_of(server, request.scope, dict(request.scope["headers"]))
+        headers, peer = dict(request.scope["headers"]), request.scope.get("client")
+        request.state.client = client_of(server.options, headers, peer[0] if peer else "")
         return await endpoint(request)
 
     return Route(path, checked, methods=[method])

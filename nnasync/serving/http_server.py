@@ -14,7 +14,7 @@ import uvicorn
 
 from nnasync.hal import Struct
 from nnasync.serving.http import http_app
-from nnasync.serving.http_connection import BoundedConnection
+from nnasync.serving.http_at_once import AtOnceConnection
 from nnasync.serving.limits import Limits
 from nnasync.serving.server import ModelServer
 from nnasync.serving.tls_gate import TlsGate, gated
@@ -72,7 +72,7 @@ def _through_gates(config: uvicorn.Config, limits: Limits) -> set[TlsGate]:
 
 def _config(server: ModelServer, place: Place) -> uvicorn.Config:
     app: Any = http_app(server)
-    connection: Any = functools.partial(BoundedConnection, limits=server.limits)
+    connection: Any = functools.partial(AtOnceConnection, limits=server.limits)
     return uvicorn.Config(
         app,
         http=connection,

@@ -51,6 +51,12 @@ class JoinedWrites:
             self._flush()
             self._write(data)
 
+    def write_now(self, data: Any) -> None:
+        """Send it, whatever comes behind."""
+        if self._held is not None:
+            self._flush()
+        self._write(data)
+
     def close(self) -> None:
         """Send what waits, and close."""
         self._flush()
