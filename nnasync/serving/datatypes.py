@@ -132,6 +132,8 @@ def from_values(datatype: str, shape: tuple[int, ...], values: Any) -> Array:
         raise invalid("Unable to parse 'data': Shape does not match true shape of 'data' field")
     if datatype == "BYTES":
         return of_strings([_string(value) for value in flat], shape)
+    if isinstance(flat, np.ndarray) and flat.dtype == DTYPES[datatype]:
+        return flat.reshape(shape)
     kinds = _KINDS[DTYPES[datatype].kind]
     if not isinstance(flat, np.ndarray) and not set(map(type, flat)) <= kinds[0]:
         raise invalid(f"Unable to parse 'data': attempt to access JSON {kinds[1]}")

@@ -7,6 +7,8 @@ the only input. No byte of it is copied here: tensors of a request are views of 
 
 from __future__ import annotations
 
+import array as arrays
+import contextlib
 import functools
 import re
 from collections.abc import Mapping, Sequence
@@ -34,11 +36,15 @@ JSON = "application/json"
 BINARY = "application/octet-stream"
 
 _Parameters = dict[str, bool | int | float | str]
+_TensorHeader = tuple[InputTensor, int]
+"""An input, and the bytes that it has behind the JSON; -1 where it has its data elsewhere."""
 _NONE: _Parameters = {}
 _ONLY_BINARY = ("FP16", "BF16")
 _PIECE_BYTES = 1 << 16
 _SHORT_BYTES = 2048
 """JSON up to this length is remembered, where tensors follow it: clients send the same again."""
+_NO_DATA, _IN_JSON = -2, -1
+"""Instead of a number of bytes: of an output in shared memory, and of one with a list of values."""
 _FIELD = re.compile(r"missing required field `(\w+)`")
 
 
@@ -63,6 +69,7 @@ class _Request(msgspec.Struct, frozen=True, gc=False):
 
 
 _decode = msgspec.json.Decoder(_Request).decode
+_floats = msgspec.json.Decoder(list[float]).decode
 _values = msgspec.json.Decoder(list[Any]).decode
 _encode = msgspec.json.Encoder().encode
 
@@ -81,19 +88,15 @@ def decoded(
     if place > limits.json_bytes:
         raise too_large(f"the JSON of a request has at most {limits.json_bytes} bytes")
     if length is None:
-        told = _told(body, limits)
+        told = _read(body, limits)
     elif length <= _SHORT_BYTES:
         told = _remembered(bytes(memoryview(body)[:length]), limits)
     else:
-        told = _told(memoryview(body)[:length], limits)
-    inputs, place = _inputs(told.inputs, memoryview(body), place, model)
+        told = _read(memoryview(body)[:length], limits)
+    inputs, place = _inputs(told.inputs, body, place, model)
     if place != len(body):
         raise invalid(f"unexpected additional input data for model '{model}'")
-    outputs = tuple(map(_output, told.outputs)) if told.outputs else ()
-    if not told.parameters:
-        return InferRequest(model, version, told.id, inputs, outputs)
-    own = split_parameters(told.parameters)
-    return InferRequest(model, version, told.id, inputs, outputs, **own)
+    return InferRequest(model, version, told.id, inputs, told.outputs, **told.own)
 
 
 def _length(header: str, size: int) -> int:
@@ -105,6 +108,25 @@ def _length(header: str, size: int) -> int:
     if length > size:
         raise invalid(f"inference header size should be in range (0, {size}), got: {header}")
     return length
+
+
+class _Header(msgspec.Struct, frozen=True, gc=False):
+    """What the JSON of a request says, apart from what depends on the bytes behind it."""
+
+    id: str
+    inputs: tuple[_TensorHeader, ...]
+    outputs: tuple[RequestedOutput, ...]
+    own: dict[str, Any]
+
+
+def _read(text: Bytes, limits: Limits) -> _Header:
+    told = _told(text, limits)
+    return _Header(
+        told.id,
+        tuple(map(_tensor_header, told.inputs)),
+        tuple(map(_output, told.outputs)) if told.outputs else (),
+        split_parameters(told.parameters) if told.parameters else {},
+    )
 
 
 def _told(text: Bytes, limits: Limits) -> _Request:
@@ -123,7 +145,7 @@ def _told(text: Bytes, limits: Limits) -> _Request:
     return told
 
 
-_remembered = functools.lru_cache(maxsize=256)(_told)
+_remembered = functools.lru_cache(maxsize=256)(_read)
 
 
 def _check(told: _Request, limits: Limits) -> None:
@@ -152,33 +174,41 @@ def check_parameters(parameters: Mapping[str, object], limits: Limits) -> None:
             raise too_large(f"parameter '{name}' has at most {limits.text_bytes} characters")
 
 
+def _tensor_header(told: _Input) -> _TensorHeader:
+    """An input without the bytes that it may have behind the JSON."""
+    size, region, values = -1, None, None
+    parameters = told.parameters
+    if parameters and "binary_data_size" in parameters:
+        size = whole("binary_data_size", parameters["binary_data_size"])
+    elif parameters:
+        region = region_of(parameters)
+    if told.data.__class__ is msgspec.Raw:
+        if size >= 0 or region is not None:
+            raise invalid(f"input '{told.name}' has 'data', and its data elsewhere as well")
+        values = _list(told)
+    elif size < 0 and region is None:
+        raise invalid("Unable to parse 'data': attempt to access non-existing object member "
+                      "'data'")  # fmt: skip
+    return InputTensor(told.name, told.datatype, told.shape, None, values, region), size
+
+
 def _inputs(
-    told: tuple[_Input, ...], body: memoryview, place: int, model: str
+    headers: tuple[_TensorHeader, ...], body: Bytes, place: int, model: str
 ) -> tuple[tuple[InputTensor, ...], int]:
     """The inputs, and where the last of their bytes ends."""
     inputs = []
-    for each in told:
-        raw, values, region = None, None, None
-        parameters = each.parameters
-        if parameters and "binary_data_size" in parameters:
-            size = whole("binary_data_size", parameters["binary_data_size"])
-            if size > len(body) - place:
-                raise invalid(
-                    f"unexpected size for input '{each.name}', expecting "
-                    f"{size - len(body) + place} additional bytes for model '{model}'"
-                )
-            raw = body[place : place + size]
-            place += size
-        elif parameters:
-            region = region_of(parameters)
-        if each.data.__class__ is msgspec.Raw:
-            if raw is not None or region is not None:
-                raise invalid(f"input '{each.name}' has 'data', and its data elsewhere as well")
-            values = _list(each)
-        elif raw is None and region is None:
-            raise invalid("Unable to parse 'data': attempt to access non-existing object member "
-                          "'data'")  # fmt: skip
-        inputs.append(InputTensor(each.name, each.datatype, each.shape, raw, values, region))
+    for tensor, size in headers:
+        if size < 0:
+            inputs.append(tensor)
+            continue
+        if size > len(body) - place:
+            raise invalid(
+                f"unexpected size for input '{tensor.name}', expecting "
+                f"{size - len(body) + place} additional bytes for model '{model}'"
+            )
+        raw = memoryview(body)[place : place + size]
+        inputs.append(InputTensor(tensor.name, tensor.datatype, tensor.shape, raw))
+        place += size
     return tuple(inputs), place
 
 
@@ -189,6 +219,10 @@ def _list(told: _Input) -> list[Any] | Array:
             f"format for input {told.name}"
         )
     text = memoryview(told.data)  # type: ignore[arg-type]  # Raw is a buffer.
+    if told.datatype == "FP32" and len(text) <= _PIECE_BYTES:
+        # What is no flat list of numbers is read below, which says what is wrong.
+        with contextlib.suppress(msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            return np.frombuffer(arrays.array("f", _floats(text)), DTYPES["FP32"])
     if len(text) > _PIECE_BYTES and told.datatype in DTYPES and told.datatype != "BYTES":
         whole = bytes(text)
         if whole.count(b"[") == 1 and b'"' not in whole:
@@ -239,45 +273,69 @@ def encoded(answer: InferAnswer, request: InferRequest) -> tuple[bytes, list[Byt
     BF16, and values that are infinite or no numbers, for which JSON has no words, raise
     ServingError otherwise.
     """
-    binary = {output.name: output.binary for output in request.outputs}
-    outputs: list[dict[str, Any]] = []
+    wanted: Mapping[str, bool | None] = {}
+    if request.outputs:
+        wanted = {output.name: output.binary for output in request.outputs}
+    described: list[tuple[str, str, tuple[int, ...], int]] = []
+    lists: list[bytes] = []
     pieces: list[Bytes] = []
     for tensor in answer.outputs:
-        told: dict[str, Any] = {
-            "name": tensor.name,
-            "datatype": tensor.datatype,
-            "shape": tensor.shape,
-        }
+        size, name = _NO_DATA, tensor.name
         if tensor.array is not None:
-            wanted = binary.get(tensor.name)
-            if request.binary_data_output if wanted is None else wanted:
+            is_binary = wanted.get(name) if wanted else None
+            if request.binary_data_output if is_binary is None else is_binary:
                 piece = to_raw(tensor.array, tensor.datatype)
                 pieces.append(piece)
-                told["parameters"] = {"binary_data_size": len(piece)}
+                size = len(piece)
             else:
-                told["data"] = _json_values(tensor)
-        outputs.append(told)
-    head: dict[str, Any] = {"id": answer.id} if answer.id else {}
-    head["model_name"] = answer.model
-    head["model_version"] = answer.version
-    head["outputs"] = outputs
-    text = _encode(head)
-    if b"null" in text:
-        _check_finite(answer.outputs, outputs)
+                values = _encode(_json_values(tensor))
+                if b"null" in values:
+                    _check_finite(tensor)
+                lists.append(values)
+                size = _IN_JSON
+        described.append((name, tensor.datatype, tensor.shape, size))
+    around = _around(answer.model, answer.version, tuple(described))
+    text = around[0]
+    if lists:
+        parts = [text]
+        for values, behind in zip(lists, around[1:], strict=True):
+            parts += (values, behind)
+        text = b"".join(parts)
+    if answer.id:
+        text = b'{"id":%b,%b' % (_encode(answer.id), text[1:])
     return text, pieces
 
 
-def _check_finite(outputs: Sequence[OutputTensor], told: Sequence[Mapping[str, Any]]) -> None:
+@functools.lru_cache(maxsize=256)
+def _around(
+    model: str, version: str, outputs: tuple[tuple[str, str, tuple[int, ...], int], ...]
+) -> tuple[bytes, ...]:
+    """The JSON of an answer, cut where lists of values belong: a client gets the same each time.
+
+    An output is its name, datatype and shape, and how many bytes behind the JSON are its data.
+    """
+    told: list[dict[str, Any]] = []
+    for name, datatype, shape, size in outputs:
+        fields: dict[str, Any] = {"name": name, "datatype": datatype, "shape": shape}
+        if size >= 0:
+            fields["parameters"] = {"binary_data_size": size}
+        elif size == _IN_JSON:
+            fields["data"] = None
+        told.append(fields)
+    text = _encode({"model_name": model, "model_version": version, "outputs": told})
+    # No name can have this in it: quotes inside of a text have a backslash ahead.
+    *before, last = text.split(b'"data":null')
+    return (*(part + b'"data":' for part in before), last)
+
+
+def _check_finite(tensor: OutputTensor) -> None:
     """Raises ServingError for values that are infinite or no numbers: JSON has null for them."""
-    for tensor, fields in zip(outputs, told, strict=True):
-        array = tensor.array
-        if "data" not in fields or array is None or array.dtype.kind != "f":
-            continue
-        if not np.isfinite(array).all():
-            raise invalid(
-                f"output '{tensor.name}' has values that are infinite or no numbers, for which "
-                "JSON has no words; ask for it as binary"
-            )
+    array = tensor.array
+    if array is not None and array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise invalid(
+            f"output '{tensor.name}' has values that are infinite or no numbers, for which "
+            "JSON has no words; ask for it as binary"
+        )
 
 
 def _json_values(tensor: OutputTensor) -> list[Any]:

@@ -21,7 +21,7 @@ from nnasync.serving.model_settings import ModelSettings
 from nnasync.serving.places import Places
 from nnasync.serving.problems import QUEUE_FULL
 from nnasync.serving.statistics import ModelStatistics
-from nnasync.serving.tensors import ServedPort, Signature
+from nnasync.serving.tensors import ServedPort, Signature, plain_bytes_of
 from nnasync.tracing.families import Family
 
 logger = logging.getLogger(__name__)
@@ -44,6 +44,9 @@ class ServedModel:
         self.settings = settings
         self.statistics = ModelStatistics()
         self.signature = signature_of(name, net, settings)
+        self.priority = settings.level
+        """Of requests that state none."""
+        self.has_timeouts = bool(settings.timeout_ms or settings.longest_timeout_ms)
         self.is_stateful = bool(net.model.state)
         """Whether its requests belong to sequences: the network carries a state."""
         self.states = states_of(name, net, self.signature)
@@ -228,7 +231,8 @@ def _served(name: str, port: Port, settings: ModelSettings, labels: Sequence[str
     wanted = settings.datatypes.get(port.name, datatype)
     if wanted != datatype and (datatype, wanted) not in (("FP32", "BF16"), ("FP32", "FP16")):
         raise InvalidArgument(f"model {name!r}: {port.name!r} is {datatype}, not {wanted}")
-    return ServedPort(port, wanted, _shape(port), tuple(labels))
+    shape = _shape(port)
+    return ServedPort(port, wanted, shape, tuple(labels), plain_bytes_of(port, wanted, shape))
 
 
 def _shape(port: Port) -> tuple[int, ...]:

@@ -1,57 +1,44 @@
 """A server of models without any network of its own: what HTTP and gRPC put requests to.
 
-A request is admitted, refused, answered at its deadline or given up, and each of these stands in
-one account. What can be answered at once is, without a task or a suspension: `start` gives the
-answer itself then, and otherwise what has to be awaited.
+What becomes of a request for an inference is in `inference`; here is the rest: how the server
+begins and ends, what it serves, and what it says of that.
 """
 
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Self
 
 import anyio
 
-from nnasync._core.clock import Deadline, now_ns
+from nnasync._core.clock import Deadline
 from nnasync._core.execution import Net
-from nnasync._core.execution.call_now import call_now
 from nnasync._core.packages import VERSION
 from nnasync._core.runtime import Runtime
-from nnasync.errors import NNError, ResourceExhaustedTransient, because
-from nnasync.hal import Array, Priority
-from nnasync.serving.accounts import UNKNOWN, Account, Accounts
+from nnasync.serving.accounts import Accounts
+from nnasync.serving.inference import ABOUT_TO_END, Inferences
 from nnasync.serving.messages import (
     NO_PARAMETERS,
     InferAnswer,
     InferRequest,
     ModelIndexEntry,
     ModelMetadata,
-    RequestedOutput,
 )
 from nnasync.serving.model_config import config_of, metadata_of
 from nnasync.serving.model_settings import ModelSettings
 from nnasync.serving.models import Models
-from nnasync.serving.problems import ServingError, as_serving_error, invalid
+from nnasync.serving.problems import ServingError, invalid
 from nnasync.serving.repository import READY, Repository
-from nnasync.serving.sequences import Sequences, signature_in_sequence, until_set
 from nnasync.serving.serve_options import ServeOptions
-from nnasync.serving.served_model import ServedModel
 from nnasync.serving.settings import LogSettings, TraceSettings
-from nnasync.serving.shared_memory import ClientsMemory, SharedMemory
-from nnasync.serving.tensors import arrays_of, outputs_of, wanted_outputs
-
-logger = logging.getLogger(__name__)
+from nnasync.serving.shared_memory import ClientsMemory
 
 NAME = "nnasync"
 _CODING_THREADS = 2
-_ABOUT_TO_END = "the server is about to end"
-_NEVER_NS = 2**62
-"""A time-out that ends later is none."""
 EXTENSIONS = (
     "classification",
     "model_repository",
@@ -65,31 +52,6 @@ EXTENSIONS = (
     "trace",
     "logging",
 )
-
-
-class _Call:
-    """A request that was admitted, on its way."""
-
-    __slots__ = ("account", "arrays", "begun_ns", "behind", "deadline", "finish", "memory", "model",
-                 "priority", "ready_ns", "request", "signature", "wanted")  # fmt: skip
-
-    arrays: Sequence[Array]
-    behind: anyio.Event | None
-    finish: Callable[[InferAnswer], Any] | None
-    memory: SharedMemory
-    wanted: Sequence[tuple[int, RequestedOutput]]
-    ready_ns: int
-
-    def __init__(
-        self, model: ServedModel, account: Account, request: InferRequest, arrived_ns: int
-    ) -> None:
-        self.model = model
-        self.account = account
-        self.request = request
-        self.signature = model.signature
-        self.begun_ns = arrived_ns
-        self.deadline: Deadline | None = None
-        self.priority = Priority.MEDIUM
 
 
 class ModelServer:
@@ -112,16 +74,18 @@ class ModelServer:
         self.shared_memory = ClientsMemory(
             self.limits.regions, is_allowed=self.options.shared_memory
         )
-        self._memory_of_all = self.shared_memory.of("")
-        self.sequences = Sequences(self.limits.sequences_per_client, on_end=self._look)
+        self._inferences = Inferences(
+            self.models, self.accounts, self.shared_memory, self.options, runtime.options.cores
+        )
+        self.start = self._inferences.start
+        """See `Inferences.start`; `infer` is the same for who awaits the answer anyway."""
+        self.memory_of = self._inferences.memory_of
+        """The regions of shared memory of a client, by its name."""
+        self.sequences = self._inferences.sequences
         self.trace = TraceSettings()
         self.log = LogSettings(may_change=self.options.allow_settings)
         self.coding_threads = anyio.CapacityLimiter(_CODING_THREADS)
         """Bodies that are unpacked at the same time: a small one may become as large as allowed."""
-        self.is_ready = False
-        """Whether all models were tried, and the server is not about to end."""
-        self._in_flight: dict[str, int] = {}
-        self._nothing_left: anyio.Event | None = None
         self.repository = Repository(
             runtime,
             self.models,
@@ -130,6 +94,15 @@ class ModelServer:
             cache_dir=self.options.cache_dir,
         )
         self._tasks = contextlib.AsyncExitStack()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether all models were tried, and the server is not about to end."""
+        return self._inferences.is_open
+
+    @is_ready.setter
+    def is_ready(self, is_ready: bool) -> None:
+        self._inferences.is_open = is_ready
 
     async def __aenter__(self) -> Self:
         """Load the models; raises OSError and InvalidArgument for files that cannot be any."""
@@ -167,21 +140,7 @@ class ModelServer:
         Requests of sequences that are open are answered until these end. Returns whether nothing
         that is in flight is left.
         """
-        self.is_ready = False
-        if self._in_flight or len(self.sequences):
-            self._nothing_left = anyio.Event()
-            with anyio.move_on_after(self.options.drain_s):
-                await self._nothing_left.wait()
-        return not self._in_flight
-
-    def _look(self) -> None:
-        """See whether who waits for the end need wait no more."""
-        if self._nothing_left is not None and not self._in_flight and not len(self.sequences):
-            self._nothing_left.set()
-
-    def memory_of(self, client: str) -> SharedMemory:
-        """The regions of a client: its own where keys tell clients apart, else those of all."""
-        return self.shared_memory.of(client) if self.options.api_keys else self._memory_of_all
+        return await self._inferences.drain(self.options.drain_s)
 
     async def add(self, net: Net[Any], settings: ModelSettings) -> None:
         """Serve a network under the name of the settings; it is closed with this server.
@@ -202,148 +161,6 @@ class ModelServer:
         found = self.start(request, client=client, deadline=deadline)
         answer: InferAnswer = found if isinstance(found, InferAnswer) else await found
         return answer
-
-    def start(
-        self,
-        request: InferRequest,
-        *,
-        client: str = "",
-        deadline: Deadline | None = None,
-        arrived_ns: int = 0,
-        behind: anyio.Event | None = None,
-        finish: Callable[[InferAnswer], Any] | None = None,
-    ) -> Any:
-        """The answer where it can be given at once, else what gives it, and must be awaited.
-
-        `finish` makes of it what is sent, and is a part of the answering: where it raises, the
-        request has failed. `arrived_ns` is when the request came, if that was not now; it is run
-        once the event `behind` is set. Raises ServingError and nothing else.
-        """
-        try:
-            open_model = self.sequences.model_of(request, client)
-            model = open_model or self.models.find(request.model, request.version)
-        except ServingError as error:
-            account = self.accounts.of(UNKNOWN, "", client)
-            account.tally.calls += 1
-            account.tally.ended(error)
-            raise
-        account = self.accounts.of(model.name, model.version, client)
-        account.tally.calls += 1
-        call = _Call(model, account, request, arrived_ns or now_ns())
-        call.behind, call.finish, call.memory = behind, finish, self.memory_of(client)
-        try:
-            if not self.is_ready and open_model is None:
-                raise ServingError(HTTPStatus.SERVICE_UNAVAILABLE, _ABOUT_TO_END)
-            self._begin(call, deadline)
-            answer = None if behind is not None else self._answer_now(call)
-            if answer is not None:
-                return answer
-            self._enter(call, client)
-        except Exception as error:
-            raise self._failed(call, error) from error
-        return self._answer_later(call, client)
-
-    def _begin(self, call: _Call, deadline: Deadline | None) -> None:
-        """Check the request, and see when it is due."""
-        request, model = call.request, call.model
-        settings = model.settings
-        call.priority = settings.priority_of(request.priority)
-        limit_us: float = request.timeout_us
-        if limit_us == 0 and deadline is None:
-            limit_us = settings.timeout_ms * 1000
-        if settings.longest_timeout_ms:
-            longest_us = settings.longest_timeout_ms * 1000
-            limit_us = min(limit_us or longest_us, longest_us)
-        if limit_us:
-            own = Deadline(min(call.begun_ns + int(limit_us * 1000), _NEVER_NS))
-            deadline = own if deadline is None else min(own, deadline)
-        call.deadline = deadline
-        if request.sequence_id or model.is_stateful:
-            call.signature = signature_in_sequence(model, request)
-        call.wanted = wanted_outputs(request, call.signature)
-        call.arrays = arrays_of(request, call.signature, self.limits, call.memory)
-        call.ready_ns = now_ns()
-
-    def _answer_now(self, call: _Call) -> Any:
-        """The answer, if the network gives it without waiting."""
-        model, arrays = call.model, call.arrays
-        if len(arrays) != 1 or call.priority is not model.net.priority or not model.runs_plainly:
-            return None
-        value = call_now(model.net, arrays[0], call.deadline)
-        if value is None:
-            return None
-        return self._answer(call, model.listed(value), None)
-
-    def _enter(self, call: _Call, client: str) -> None:
-        """Let a request in that has to wait; raises where too many do already."""
-        in_flight = self._in_flight.get(client, 0)
-        if in_flight >= self.limits.requests_per_client:
-            text = f"a client has at most {self.limits.requests_per_client} requests in flight"
-            raise because("queue_full", ResourceExhaustedTransient(text))
-        call.model.admit()
-        call.model.enter()
-        self._in_flight[client] = in_flight + 1
-
-    async def _answer_later(self, call: _Call, client: str) -> Any:
-        model = call.model
-        try:
-            values, device_ns = await self._run(call, client)
-            return self._answer(call, values, device_ns)
-        except Exception as error:
-            raise self._failed(call, error) from error
-        except BaseException as error:
-            call.account.tally.ended(error)
-            raise
-        finally:
-            model.dismiss()
-            model.leave()
-            left = self._in_flight[client] - 1
-            if left:
-                self._in_flight[client] = left
-            else:
-                del self._in_flight[client]
-                self._look()
-
-    async def _run(self, call: _Call, client: str) -> tuple[Sequence[Array], int | None]:
-        """The outputs, and how long the device took where it says so."""
-        model, request = call.model, call.request
-        if call.behind is not None:
-            await until_set(call.behind, call.deadline)
-        if request.sequence_id:
-            values = await self.sequences.run(
-                model, request, call.arrays, deadline=call.deadline, priority=call.priority,
-                client=client,
-            )  # fmt: skip
-            return values, None
-        return await model.run(call.arrays, call.deadline, call.priority)
-
-    def _answer(self, call: _Call, values: Sequence[Array], device_ns: int | None) -> Any:
-        model, ran_ns = call.model, now_ns()
-        outputs = outputs_of(call.wanted, values, call.signature, call.memory)
-        answer: Any = InferAnswer(model.name, model.version, call.request.id, outputs)
-        if call.finish is not None:
-            answer = call.finish(answer)
-        took_ns = ran_ns - call.ready_ns
-        infer_ns = took_ns if device_ns is None else min(device_ns, took_ns)
-        size, read_ns = model.batch_size_of(call.arrays), call.ready_ns - call.begun_ns
-        model.statistics.succeeded(size, took_ns - infer_ns, read_ns, infer_ns, now_ns() - ran_ns)
-        call.account.tally.completed += 1
-        return answer
-
-    def _failed(self, call: _Call, error: Exception) -> ServingError:
-        """Account for an error; what is sent for it."""
-        call.account.tally.ended(error, call.deadline)
-        call.model.statistics.failed(now_ns() - call.begun_ns)
-        if not isinstance(error, NNError):
-            logger.error("a request for model %s failed", call.model.name, exc_info=error)
-        if isinstance(error, ServingError):
-            # Another one: an error that is its own cause would keep the request until a collection.
-            return ServingError(error.code, error.text, retry_after_s=error.retry_after_s)
-        return as_serving_error(error, retry_after_s=self.drain_s(call.model))
-
-    def drain_s(self, model: ServedModel) -> float:
-        """About how long it takes until what waits for a model is done."""
-        return model.drain_s(self.runtime.options.cores)
 
     # -- what there is
 
@@ -394,7 +211,7 @@ class ModelServer:
 
     def _check_may_load(self) -> None:
         if not self.is_ready:
-            raise ServingError(HTTPStatus.SERVICE_UNAVAILABLE, _ABOUT_TO_END)
+            raise ServingError(HTTPStatus.SERVICE_UNAVAILABLE, ABOUT_TO_END)
         if not self.options.allow_load:
             raise ServingError(
                 HTTPStatus.FORBIDDEN,

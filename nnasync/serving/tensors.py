@@ -10,7 +10,7 @@ import numpy as np
 
 from nnasync._core.execution import Port
 from nnasync.hal import Array, Struct
-from nnasync.serving.datatypes import from_raw, from_values, of_strings, to_raw
+from nnasync.serving.datatypes import DTYPES, from_raw, from_values, of_strings, to_raw
 from nnasync.serving.limits import Limits
 from nnasync.serving.messages import (
     Bytes,
@@ -26,12 +26,17 @@ from nnasync.serving.shared_memory import SharedMemory
 
 
 class ServedPort(Struct, frozen=True):
-    """An input or output of a network as clients see it; -1 is an open dimension."""
+    """An input or output of a network as clients see it; -1 is an open dimension.
+
+    `plain_bytes` are the bytes of one whose elements in a request are those of an array as they
+    are, so that nothing but their number has to be checked; -1 for any other.
+    """
 
     port: Port
     datatype: str
     shape: tuple[int, ...]
     labels: tuple[str, ...] = ()
+    plain_bytes: int = -1
 
     @property
     def name(self) -> str:
@@ -86,11 +91,13 @@ def _array(
             f"{_of(request)}inference input '{tensor.name}' data-type is '{tensor.datatype}', but "
             f"model '{signature.model}' expects '{port.datatype}'"
         )
-    shape = tensor.shape
+    shape, raw = tensor.shape, tensor.raw
     if shape != port.shape:
         _check_shape(request, tensor, port, signature, limits)
-    if tensor.raw is not None:
-        array = from_raw(tensor.name, tensor.datatype, shape, tensor.raw, signature.model)
+    elif raw is not None and len(raw) == port.plain_bytes:
+        return np.ndarray(shape, port.port.dtype, raw)
+    if raw is not None:
+        array = from_raw(tensor.name, tensor.datatype, shape, raw, signature.model)
     elif tensor.region is not None:
         memory = shared.view(tensor.region)
         array = from_raw(tensor.name, tensor.datatype, shape, memory, signature.model)
@@ -230,6 +237,12 @@ def outputs_of(
 
 def _whole(port: ServedPort, array: Array) -> OutputTensor:
     return OutputTensor(port.port.name, port.datatype, array.shape, _typed(port, array))
+
+
+def plain_bytes_of(port: Port, datatype: str, shape: tuple[int, ...]) -> int:
+    """What `ServedPort.plain_bytes` is."""
+    is_plain = datatype not in ("BOOL", "BYTES", "BF16") and DTYPES[datatype] == port.dtype
+    return math.prod(shape) * port.dtype.itemsize if is_plain and min(shape, default=1) > 0 else -1
 
 
 def _typed(port: ServedPort, array: Array) -> Array:
