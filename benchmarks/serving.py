@@ -36,6 +36,7 @@ LARGE_EMPTY, LARGE = "empty application, 600 kB", "inference, 600 kB binary"
 NETWORK = "the network alone"
 SMALL_SHAPE, LARGE_SHAPE = (1, 4), (1, 150_000)
 DEVICES = ["nnasync-reference"]
+_MANY_BYTES = bytes(4 * LARGE_SHAPE[1])
 
 
 def model(name: str, shape: tuple[int, ...]) -> nn.Model:
@@ -47,10 +48,10 @@ def model(name: str, shape: tuple[int, ...]) -> nn.Model:
 
 async def serve(kind: str) -> None:
     """Serve until the process is ended, and tell the port."""
+    keep_memory()
     if kind == "empty":
         await _serve_nothing()
         return
-    keep_memory()
     async with (
         nn.open_runtime(devices=DEVICES) as runtime,
         ModelServer(runtime, options=ServeOptions(poll_s=0)) as server,
@@ -94,10 +95,15 @@ async def network_us(calls: int) -> float:
 
 
 async def empty(scope: Any, receive: Any, send: Any) -> None:
-    """An application that does nothing."""
-    head = [(b"content-type", b"application/json"), (b"content-length", b"2")]
+    """An application that answers at once, or gives as many bytes as a large request has."""
+    body = b"{}"
+    if scope["path"] == "/v2/models/large/infer":
+        while (await receive()).get("more_body"):
+            pass
+        body = _MANY_BYTES
+    head = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": 200, "headers": head})
-    await send({"type": "http.response.body", "body": b"{}"})
+    await send({"type": "http.response.body", "body": body})
 
 
 def processor_ns(pid: int) -> int:

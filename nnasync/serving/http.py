@@ -22,7 +22,6 @@ import anyio.to_thread
 import msgspec
 from starlette.types import Receive, Scope, Send
 
-from nnasync._core.clock import now_ns
 from nnasync.serving.content_coding import accepted, packed, unpacked
 from nnasync.serving.http_exchange import (
     BINARY_TYPE,

@@ -101,21 +101,23 @@ async def read_body(
     if not message.get("more_body"):
         return body
     with anyio.move_on_after(limit_s):
-        return await _rest(receive, bytearray(body), limit_bytes)
+        return await _rest(receive, body, limit_bytes)
     raise ServingError(HTTPStatus.REQUEST_TIMEOUT, f"the request did not arrive in {limit_s:g} s")
 
 
-async def _rest(receive: Receive, whole: bytearray, limit_bytes: int) -> Bytes:
-    has_more = True
+async def _rest(receive: Receive, first: bytes, limit_bytes: int) -> Bytes:
+    """The whole of a body that comes in pieces: they are put together once, when all are there."""
+    pieces, size, has_more = [first], len(first), True
     while has_more:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise HungUp
-        whole += message.get("body", b"")
+        pieces.append(message.get("body", b""))
+        size += len(pieces[-1])
         has_more = message.get("more_body", False)
-        if len(whole) > limit_bytes:
+        if size > limit_bytes:
             raise too_large(f"a request has at most {limit_bytes} bytes")
-    return whole
+    return b"".join(pieces)
 
 
 def client_of(options: ServeOptions, headers: dict[bytes, bytes], peer: str) -> str:

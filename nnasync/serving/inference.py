@@ -18,7 +18,7 @@ import anyio
 from nnasync._core.clock import Deadline, now_ns
 from nnasync._core.execution.call_now import call_now
 from nnasync.errors import NNError, ResourceExhaustedTransient, because
-from nnasync.hal import Array, Priority
+from nnasync.hal import Array
 from nnasync.serving.accounts import UNKNOWN, Account, Accounts
 from nnasync.serving.messages import InferAnswer, InferRequest, RequestedOutput
 from nnasync.serving.models import Models

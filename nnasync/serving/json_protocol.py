@@ -11,7 +11,7 @@ import array as arrays
 import contextlib
 import functools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec

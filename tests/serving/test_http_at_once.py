@@ -1,0 +1,228 @@
+"""Requests that come in one piece, which the connection has answered without a task."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import msgspec
+import pytest
+
+import nnasync as nn
+from nnasync.serving import Limits, ModelServer, ServeOptions
+from tests.rigs import ROW, gated, until
+from tests.serving.rig import INFER, body, browsing, outcomes, serving
+
+pytest.importorskip("starlette", reason="the extra serve is not installed")
+pytest.importorskip("httptools", reason="the extra serve is not installed")
+
+from nnasync.serving import http_server
+from nnasync.serving.http_at_once import AtOnceConnection
+from nnasync.serving.http_server import Place, listening
+
+pytestmark = [pytest.mark.one_loop("uvicorn runs on asyncio"), pytest.mark.anyio]
+
+HERE = nn.Options(cores=1, inline_budget_us=1e6, stall_budget_us=1e6)
+"""Small networks run on the loop, however slow this machine is."""
+
+
+@asynccontextmanager
+async def connected(
+    *devices: Any, options: nn.Options = HERE, serve: ServeOptions | None = None, **limits: Any
+) -> AsyncIterator[tuple[ModelServer, Any]]:
+    """A server of the doubler, and a connection to it."""
+    serve = serve or ServeOptions(poll_s=0, limits=msgspec.structs.replace(Limits(), **limits))
+    async with (
+        serving(*devices, runtime_options=options, options=serve) as server,
+        listening(server, Place(port=0)) as address,
+        await anyio.connect_tcp("127.0.0.1", int(address.rpartition(":")[2])) as stream,
+    ):
+        yield server, stream
+
+
+@pytest.fixture
+def tasks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Paths of the requests for which uvicorn was asked for a task."""
+    found: list[str] = []
+    start = AtOnceConnection._start_asgi_task
+
+    def noted(self: Any, cycle: Any, app: Any) -> None:
+        found.append(cycle.scope["path"])
+        start(self, cycle, app)
+
+    monkeypatch.setattr(AtOnceConnection, "_start_asgi_task", noted)
+    return found
+
+
+def post(content: bytes | None = None, path: str = INFER, **headers: str) -> bytes:
+    """A whole request."""
+    content = json.dumps(body()).encode() if content is None else content
+    fields = {"host": "x", "content-length": str(len(content)), **headers}
+    lines = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in fields.items())
+    return f"POST {path} HTTP/1.1\r\n{lines}\r\n".encode() + content
+
+
+async def answers(stream: Any, count: int) -> list[tuple[int, dict[str, str], bytes]]:
+    """The next answers: their status, header and body."""
+    found: list[tuple[int, dict[str, str], bytes]] = []
+    received = b""
+    while len(found) < count:
+        head, end, rest = received.partition(b"\r\n\r\n")
+        if end:
+            first, *lines = head.decode().split("\r\n")
+            fields = dict(line.split(": ", 1) for line in lines)
+            length = int(fields["content-length"])
+            if len(rest) >= length:
+                found.append((int(first.split()[1]), fields, rest[:length]))
+                received = rest[length:]
+                continue
+        received += await stream.receive()
+    assert not received
+    return found
+
+
+async def until_at_once(stream: Any, tasks: list[str]) -> None:
+    """Ask until an answer needs no task: the first run of a network may be elsewhere."""
+    while True:
+        tasks.clear()
+        await stream.send(post())
+        ((status, _, _),) = await answers(stream, 1)
+        assert status == 200
+        if not tasks:
+            return
+
+
+async def test_a_small_request_needs_no_task_and_has_the_answer_of_any_other(
+    tasks: list[str],
+) -> None:
+    async with connected() as (server, stream), browsing(server) as client:
+        await until_at_once(stream, tasks)
+        before = outcomes(server)["completed"]
+        await stream.send(post())
+        ((status, fields, content),) = await answers(stream, 1)
+        other = await client.post(INFER, json=body(), headers={"accept-encoding": "identity"})
+        assert (status, tasks) == (200, [])
+        assert content == other.content
+        assert fields.pop("date")
+        assert fields == dict(other.headers)
+        assert outcomes(server) == {"completed": before + 2}
+
+
+async def test_binary_tensors(tasks: list[str]) -> None:
+    text = json.dumps(
+        {
+            "inputs": [
+                {
+                    "name": "x",
+                    "shape": [1, 4],
+                    "datatype": "FP32",
+                    "parameters": {"binary_data_size": 16},
+                }
+            ],
+            "outputs": [{"name": "y", "parameters": {"binary_data": True}}],
+        }
+    ).encode()
+    async with connected() as (_, stream):
+        await until_at_once(stream, tasks)
+        await stream.send(
+            post(text + ROW.tobytes(), inference_header_content_length=str(len(text)))
+        )
+        ((status, fields, content),) = await answers(stream, 1)
+        assert (status, tasks) == (200, [])
+        assert content[int(fields["inference-header-content-length"]) :] == (2 * ROW).tobytes()
+
+
+async def test_wherever_a_request_is_cut_its_answer_is_the_same() -> None:
+    request = post()
+    async with connected() as (server, stream):
+        for cut in range(1, len(request)):
+            await stream.send(request[:cut])
+            await anyio.lowlevel.checkpoint()
+            await stream.send(request[cut:])
+            ((status, _, content),) = await answers(stream, 1)
+            assert (status, json.loads(content)["outputs"][0]["data"]) == (200, [2, 4, 6, 8])
+        assert outcomes(server) == {"completed": len(request) - 1}
+
+
+async def test_requests_that_come_together_are_answered_in_their_order() -> None:
+    chunked = post(b"", transfer_encoding="chunked").replace(b"content-length: 0\r\n", b"")
+    text = json.dumps(body(id="c")).encode()
+    chunked += b"%x\r\n%b\r\n0\r\n\r\n" % (len(text), text)
+    named = [json.dumps(body(id=name)).encode() for name in "abd"]
+    async with connected() as (server, stream):
+        live = b"GET /v2/health/live HTTP/1.1\r\nhost: x\r\n\r\n"
+        await stream.send(post(named[0]) + post(named[1]) + chunked + live + post(named[2]))
+        found = await answers(stream, 5)
+        assert [status for status, _, _ in found] == [200] * 5
+        assert [json.loads(each[2]).get("id") for each in found] == ["a", "b", "c", None, "d"]
+        assert outcomes(server) == {"completed": 4}
+
+
+async def test_what_is_wrong_is_answered_and_the_connection_goes_on(tasks: list[str]) -> None:
+    async with connected(body_bytes=2000) as (server, stream):
+        await until_at_once(stream, tasks)
+        before = outcomes(server)["completed"]
+        for request, wanted in (
+            (post(b"{"), 400),
+            (post(json.dumps({"inputs": []}).encode()), 400),
+            (post(path="/v2/models/nope/infer"), 404),
+            (post(path=f"{INFER}?question"), 200),
+            (post(x_request_timeout="soon"), 400),
+            (post(b" " * 2001), 413),
+        ):
+            await stream.send(request)
+            ((status, _, _),) = await answers(stream, 1)
+            assert status == wanted, request
+        assert outcomes(server) == {"completed": before + 1, "failed": 1}
+
+
+async def test_keys_are_asked_for() -> None:
+    serve = ServeOptions(poll_s=0, api_keys={"secret": "ann"})
+    async with connected(serve=serve) as (server, stream):
+        await stream.send(post() + post(x_api_key="secret"))
+        assert [status for status, _, _ in await answers(stream, 2)] == [401, 200]
+        assert [account.client for account in server.accounts.all()] == ["ann"]
+
+
+async def test_a_server_that_is_about_to_end_closes_the_connection() -> None:
+    async with connected() as (server, stream):
+        server.is_ready = False
+        await stream.send(post())
+        ((status, fields, _),) = await answers(stream, 1)
+        assert (status, fields["connection"]) == (503, "close")
+        with pytest.raises(anyio.EndOfStream):
+            await stream.receive()
+
+
+async def test_who_asks_for_the_end_of_the_connection_gets_it() -> None:
+    async with connected() as (_, stream):
+        await stream.send(post(connection="close"))
+        ((status, fields, _),) = await answers(stream, 1)
+        assert (status, fields["connection"]) == (200, "close")
+        with pytest.raises(anyio.EndOfStream):
+            await stream.receive()
+
+
+async def test_a_connection_that_is_idle_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "_KEEP_ALIVE_S", 0.05)
+    async with connected(body_s=0.05) as (_, stream):
+        await stream.send(post())
+        assert len(await answers(stream, 1)) == 1
+        with pytest.raises(anyio.EndOfStream):
+            await stream.receive()
+
+
+async def test_what_has_to_wait_ends_with_its_client(tasks: list[str]) -> None:
+    engine = gated(steps=2)
+    async with connected(engine, options=nn.Options()) as (server, stream):
+        await stream.send(post())
+        await until(lambda: engine.counters.waiting == 1)
+        assert tasks == [INFER]
+        await stream.aclose()
+        await until(lambda: outcomes(server) == {"cancelled": 1})
+        engine.gate.open()
+        await until(lambda: engine.counters.stopped == 1)
