@@ -37,7 +37,7 @@ class AtOnceConnection(BoundedConnection):
         if isinstance(app, HttpApp) and not self.access_log and not self.root_path:
             self._app = app
         self._asked: Asked | None = None
-        self._body: Bytes = b""
+        self._body = b""
         self._fixed: Any = None
         self._fixed_text = b""
 
@@ -113,7 +113,7 @@ class AtOnceConnection(BoundedConnection):
     def _answer(self, reply: Reply) -> None:
         """Write a whole response."""
         status, head, pieces = reply
-        content = [STATUS_LINE[status], self._fixed_fields()]
+        content: list[Bytes] = [STATUS_LINE[status], self._fixed_fields()]
         for name, value in head:
             content += (name, b": ", value, b"\r\n")
         content.append(b"\r\n")

@@ -27,7 +27,7 @@ from nnasync.serving.sequences import Sequences, signature_in_sequence, until_se
 from nnasync.serving.serve_options import ServeOptions
 from nnasync.serving.served_model import ServedModel
 from nnasync.serving.shared_memory import ClientsMemory, SharedMemory
-from nnasync.serving.tensors import arrays_of, outputs_of, wanted_outputs
+from nnasync.serving.tensors import arrays_of, outputs_of, target_of, wanted_outputs
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class _Call:
     """A request for a model that is there, on its way."""
 
     __slots__ = ("account", "arrays", "begun_ns", "behind", "client", "deadline", "finish",
-                 "memory", "model", "priority", "ready_ns", "request", "signature",
+                 "memory", "model", "out", "priority", "ready_ns", "request", "signature",
                  "wanted")  # fmt: skip
 
     arrays: Sequence[Array]
@@ -71,6 +71,7 @@ class _Call:
         self.signature = model.signature
         self.priority = model.priority
         self.wanted = _ALL
+        self.out: Array | None = None
 
 
 class Inferences:
@@ -159,6 +160,8 @@ class Inferences:
             call.signature = signature_in_sequence(model, request)
         if request.outputs:
             call.wanted = wanted_outputs(request, call.signature)
+            if model.runs_plainly:
+                call.out = target_of(call.wanted, call.signature, call.memory)
         call.arrays = arrays_of(request, call.signature, self._limits, call.memory)
         call.ready_ns = now_ns()
 
@@ -167,7 +170,7 @@ class Inferences:
         model, arrays = call.model, call.arrays
         if len(arrays) != 1 or not model.runs_plainly or call.priority is not model.net.priority:
             return None
-        value = call_now(model.net, arrays[0], call.deadline)
+        value = call_now(model.net, arrays[0], call.deadline, call.out)
         return None if value is None else self._answer(call, model.listed(value), None)
 
     def _enter(self, call: _Call) -> None:
@@ -213,11 +216,11 @@ class Inferences:
                 client=call.client,
             )  # fmt: skip
             return values, None
-        return await model.run(call.arrays, call.deadline, call.priority)
+        return await model.run(call.arrays, call.deadline, call.priority, call.out)
 
     def _answer(self, call: _Call, values: Sequence[Array], device_ns: int | None) -> Any:
         model, ran_ns = call.model, now_ns()
-        outputs = outputs_of(call.wanted, values, call.signature, call.memory)
+        outputs = outputs_of(call.wanted, values, call.signature, call.memory, call.out)
         answer: Any = InferAnswer(model.name, model.version, call.request.id, outputs)
         if call.finish is not None:
             answer = call.finish(answer)

@@ -116,21 +116,32 @@ class ServedModel:
         return arrays[0].shape[0] if self.settings.max_batch_size and arrays else 1
 
     async def run(
-        self, arrays: Sequence[Array], deadline: Deadline | None, priority: Priority
+        self,
+        arrays: Sequence[Array],
+        deadline: Deadline | None,
+        priority: Priority,
+        out: Array | None = None,
     ) -> tuple[Sequence[Array], int | None]:
-        """Run once: the outputs, and how long the device took in nanoseconds where it says so."""
+        """Run once: the outputs, and how long the device took in nanoseconds where it says so.
+
+        A model that runs plainly and has one output writes it to `out`, if that is given.
+        """
         if self._batcher is not None:
             value = await self._batcher(*arrays, deadline=deadline, priority=priority)
             return self.listed(value), None
         if self._places is None:
-            return await self._measured(arrays, deadline, priority)
+            return await self._measured(arrays, deadline, priority, out)
         async with self._places.one(priority, deadline):
             return await self._measured(arrays, deadline, priority)
 
     async def _measured(
-        self, arrays: Sequence[Array], deadline: Deadline | None, priority: Priority
+        self,
+        arrays: Sequence[Array],
+        deadline: Deadline | None,
+        priority: Priority,
+        out: Array | None = None,
     ) -> tuple[Sequence[Array], int | None]:
-        found = await self.net.measured(*arrays, deadline=deadline, priority=priority)
+        found = await self.net.measured(*arrays, deadline=deadline, out=out, priority=priority)
         on_device = found.timing.time_on_device_ns
         return self.listed(found.value), on_device if 0 <= on_device < 2**62 else None
 

@@ -23,6 +23,9 @@ import os
 import re
 import stat
 from http import HTTPStatus
+from typing import Any
+
+import numpy as np
 
 from nnasync.errors import CallerError, ResourceExhausted
 from nnasync.hal import Struct
@@ -140,6 +143,11 @@ class SharedMemory:
     def view(self, place: RegionSlice) -> memoryview:
         """The bytes of a place to be read, of the mapping itself where it is mapped."""
         return self._checked(place).read(place)
+
+    def target(self, place: RegionSlice, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Any:
+        """The beginning of a place as an array to be written; None where it is not mapped."""
+        pool = self._checked(place).pool
+        return None if pool is None else np.ndarray(shape, dtype, pool.view, place.offset)
 
     def write(self, place: RegionSlice, data: Bytes) -> None:
         """Put bytes at the beginning of a place, which must be large enough."""

@@ -214,13 +214,30 @@ def wanted_outputs(
     return found
 
 
+def target_of(
+    wanted: Sequence[tuple[int, RequestedOutput]], signature: Signature, shared: SharedMemory
+) -> Array | None:
+    """The place in shared memory for the only output, if a network can write it there itself.
+
+    Raises ServingError where there is no such place.
+    """
+    if len(signature.outputs) != 1 or len(wanted) != 1 or wanted[0][1].region is None:
+        return None
+    port, region = signature.outputs[0], wanted[0][1].region
+    if not 0 <= port.plain_bytes <= region.byte_size:
+        return None
+    array: Array | None = shared.target(region, port.port.dtype, port.shape)
+    return array
+
+
 def outputs_of(
     wanted: Sequence[tuple[int, RequestedOutput]],
     values: Sequence[Array],
     signature: Signature,
     shared: SharedMemory,
+    out: Array | None = None,
 ) -> tuple[OutputTensor, ...]:
-    """The outputs of an answer; those for shared memory are written there."""
+    """The outputs of an answer; those for shared memory are written there, unless it was `out`."""
     if not wanted:
         return tuple(map(_whole, signature.outputs, values))
     found = []
@@ -229,7 +246,10 @@ def outputs_of(
         if output.classification:
             found.append(_classes(port, array, output.classification, signature.max_batch_size))
         elif output.region is not None:
-            found.append(_written(port, array, output.region, shared))
+            if array is not out:
+                _write(port, array, output.region, shared)
+            tensor = OutputTensor(port.name, port.datatype, array.shape, None, output.region)
+            found.append(tensor)
         else:
             found.append(_whole(port, array))
     return tuple(found)
@@ -252,9 +272,7 @@ def _typed(port: ServedPort, array: Array) -> Array:
         return array.astype(np.float16)
 
 
-def _written(
-    port: ServedPort, array: Array, region: RegionSlice, shared: SharedMemory
-) -> OutputTensor:
+def _write(port: ServedPort, array: Array, region: RegionSlice, shared: SharedMemory) -> None:
     raw = to_raw(array, port.datatype)
     if len(raw) > region.byte_size:
         raise ServingError(
@@ -263,7 +281,6 @@ def _written(
             f"({region.byte_size} bytes) should be at least {len(raw)} bytes to hold the results",
         )
     shared.write(region, raw)
-    return OutputTensor(port.name, port.datatype, array.shape, None, region)
 
 
 def _classes(port: ServedPort, array: Array, count: int, max_batch_size: int) -> OutputTensor:

@@ -9,10 +9,12 @@ from nnasync._core.execution.net import Net
 from nnasync.hal import Array
 
 
-def call_now(net: Net[Any], array: Array, deadline: Deadline | None) -> Any:
+def call_now(
+    net: Net[Any], array: Array, deadline: Deadline | None, out: Array | None = None
+) -> Any:
     """The result, as of a call; None where the call would not run here and at once.
 
-    For callers that prepare for waiting, at a cost, only where they have to. It counts as a call
+    `out`, which must fit the only output, is written instead of a fresh array. For callers that prepare for waiting, at a cost, only where they have to. It counts as a call
     where it gives something or raises, and raises what a call raises.
     """
     quick = net._quick
@@ -20,7 +22,7 @@ def call_now(net: Net[Any], array: Array, deadline: Deadline | None) -> Any:
         return None
     tally = net._tally
     try:
-        value = quick.call((array,), deadline)
+        value = quick.call((array,), deadline, out)
     except BaseException as error:
         tally.calls += 1
         tally.ended(error, deadline)

@@ -18,6 +18,7 @@ from nnasync._core.execution.ports import Port
 from nnasync._core.execution.slots import IdleSlots, Slot
 from nnasync._core.wakeup import Wakeup
 from nnasync.device import InlineRun, PreparedModel, QuickPreparedModel
+from nnasync.hal import Array
 from nnasync.scheduler import NEVER_NS
 
 
@@ -74,10 +75,12 @@ class QuickCalls:
         self._output: Any = None
         self._is_vain = False
 
-    def call(self, arrays: Sequence[Any], deadline: Deadline | None) -> Any:
+    def call(
+        self, arrays: Sequence[Any], deadline: Deadline | None, out: Array | None = None
+    ) -> Any:
         """The output, or a tuple of outputs; None where this is no plain call.
 
-        Raises what an execution raises.
+        The only output is written to `out` if that is given, which must fit. Raises what an execution raises.
         """
         run = self._run
         if run is None and (run := self._ready()) is None:
@@ -108,6 +111,9 @@ class QuickCalls:
             self._run = None  # As any slot whose execution failed, this one is not used again.
             raise
         output = self._output
+        if out is not None:
+            out[...] = output
+            return out
         # Where there is a run there is the slot that it was bound to.
         return self._slot.read(None) if output is None else output.copy()  # type: ignore[union-attr]
 
