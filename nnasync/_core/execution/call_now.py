@@ -14,8 +14,9 @@ def call_now(
 ) -> Any:
     """The result, as of a call; None where the call would not run here and at once.
 
-    `out`, which must fit the only output, is written instead of a fresh array. For callers that prepare for waiting, at a cost, only where they have to. It counts as a call
-    where it gives something or raises, and raises what a call raises.
+    `out`, which must fit the only output, is written instead of a fresh array. For callers that
+    prepare for waiting, at a cost, only where they have to. It counts as a call where it gives
+    something or raises, and raises what a call raises.
     """
     quick = net._quick
     if quick is None:

@@ -80,7 +80,8 @@ class QuickCalls:
     ) -> Any:
         """The output, or a tuple of outputs; None where this is no plain call.
 
-        The only output is written to `out` if that is given, which must fit. Raises what an execution raises.
+        The only output is written to `out` if that is given, which must fit. Raises
+        what an execution raises.
         """
         run = self._run
         if run is None and (run := self._ready()) is None:
