@@ -8,7 +8,6 @@ the only input. No byte of it is copied here: tensors of a request are views of 
 from __future__ import annotations
 
 import array as arrays
-import contextlib
 import functools
 import re
 from collections.abc import Mapping
@@ -43,6 +42,7 @@ _ONLY_BINARY = ("FP16", "BF16")
 _PIECE_BYTES = 1 << 16
 _SHORT_BYTES = 2048
 """JSON up to this length is remembered, where tensors follow it: clients send the same again."""
+_SINGLE = DTYPES["FP32"]
 _NO_DATA, _IN_JSON = -2, -1
 """Instead of a number of bytes: of an output in shared memory, and of one with a list of values."""
 _FIELD = re.compile(r"missing required field `(\w+)`")
@@ -220,9 +220,10 @@ def _list(told: _Input) -> list[Any] | Array:
         )
     text = memoryview(told.data)  # type: ignore[arg-type]  # Raw is a buffer.
     if told.datatype == "FP32" and len(text) <= _PIECE_BYTES:
-        # What is no flat list of numbers is read below, which says what is wrong.
-        with contextlib.suppress(msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-            return np.frombuffer(arrays.array("f", _floats(text)), DTYPES["FP32"])
+        try:
+            return np.frombuffer(arrays.array("f", _floats(text)), _SINGLE)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            pass  # It is no flat list of numbers; what is wrong, if anything, is said below.
     if len(text) > _PIECE_BYTES and told.datatype in DTYPES and told.datatype != "BYTES":
         whole = bytes(text)
         if whole.count(b"[") == 1 and b'"' not in whole:
