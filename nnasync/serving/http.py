@@ -10,7 +10,6 @@ may call it without a task, and awaits only what it is given where the answer ca
 
 from __future__ import annotations
 
-import functools
 import logging
 import re
 from collections.abc import Awaitable, Coroutine
@@ -57,7 +56,6 @@ def http_app(server: ModelServer) -> HttpApp:
     return HttpApp(server)
 
 
-@functools.lru_cache(maxsize=256)
 def model_in(path: str) -> tuple[str, str] | None:
     """The model and the version whose inferences have this path; None for any other path."""
     found = _INFER.fullmatch(path)

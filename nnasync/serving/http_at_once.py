@@ -12,6 +12,7 @@ way from the beginning.
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Coroutine
 from typing import Any
 
@@ -24,7 +25,16 @@ from nnasync.serving.joined_writes import JOINED_BYTES
 from nnasync.serving.messages import Bytes
 from nnasync.serving.problems import ServingError
 
+_SHORT_URL = 256
+"""Longer addresses are not remembered: anybody may ask for them."""
+_PLAIN = re.compile(rb"[/\w.-]+")
 _UNUSUAL = frozenset((b"transfer-encoding", b"expect", b"upgrade"))
+
+
+@functools.lru_cache(maxsize=256)
+def _target(url: bytes) -> tuple[str, str] | None:
+    """The model and version whose inferences have this address, if it is its path to the letter."""
+    return model_in(url.decode()) if _PLAIN.fullmatch(url) else None
 
 
 class AtOnceConnection(BoundedConnection):
@@ -70,13 +80,17 @@ class AtOnceConnection(BoundedConnection):
         app, cycle = self._app, self.cycle
         if app is None or not (cycle is None or cycle.response_complete):
             return None
-        target = model_in(self.url.decode("latin-1"))
+        url = self.url
+        target = _target(url) if len(url) <= _SHORT_URL else None
         if target is None or self.parser.get_method() != b"POST" or self.flow.write_paused:
             return None
         headers = dict(self.headers)
         if b"content-length" not in headers or not _UNUSUAL.isdisjoint(headers):
             return None
-        if not self.parser.should_keep_alive() or self.transport.is_closing():
+        parser = self.parser
+        if not parser.should_keep_alive() or parser.get_http_version() != "1.1":
+            return None
+        if self.transport.is_closing():
             return None
         try:
             return app.asked(target, headers, self.client[0] if self.client else "")

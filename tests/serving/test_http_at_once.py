@@ -171,13 +171,15 @@ async def test_what_is_wrong_is_answered_and_the_connection_goes_on(tasks: list[
             (post(json.dumps({"inputs": []}).encode()), 400),
             (post(path="/v2/models/nope/infer"), 404),
             (post(path=f"{INFER}?question"), 200),
+            (post(path=INFER.replace("doubler", "%64oubler")), 200),
+            (post(path=INFER.replace("doubler", "doubler?")), 405),
             (post(x_request_timeout="soon"), 400),
             (post(b" " * 2001), 413),
         ):
             await stream.send(request)
             ((status, _, _),) = await answers(stream, 1)
             assert status == wanted, request
-        assert outcomes(server) == {"completed": before + 1, "failed": 1}
+        assert outcomes(server) == {"completed": before + 2, "failed": 1}
 
 
 async def test_keys_are_asked_for() -> None:
