@@ -23,16 +23,13 @@ from starlette.types import Receive, Scope, Send
 
 from nnasync.serving.content_coding import accepted, packed, unpacked
 from nnasync.serving.http_exchange import (
-    BINARY_TYPE,
-    JSON_TYPE,
-    LENGTH,
     Asked,
     HungUp,
-    Reply,
     asked_by,
     read_body,
     told,
 )
+from nnasync.serving.http_reply import CLOSE, Reply
 from nnasync.serving.http_routes import routes
 from nnasync.serving.json_protocol import decoded, encoded
 from nnasync.serving.messages import Bytes, InferAnswer, InferRequest
@@ -92,7 +89,7 @@ class HttpApp:
             await _respond(self._refused(error), send)
             return
         found = self.begin(asked, body)
-        if isinstance(found, tuple):
+        if isinstance(found, Reply):
             await _respond(found, send)
         else:
             await self.answer_later(found, scope, receive, send)
@@ -141,7 +138,7 @@ class HttpApp:
         else:
             request = decoded(body, asked.length, limits, *named)
         found = self._run(asked, request)
-        return found if isinstance(found, tuple) else await found
+        return found if isinstance(found, Reply) else await found
 
     def _run(self, asked: Asked, request: InferRequest) -> Reply | Coroutine[Any, Any, Reply]:
         if asked.level and not request.priority:
@@ -167,11 +164,8 @@ class HttpApp:
             error = as_serving_error(error)
         reply = told(error)
         if not self._server.is_ready:
-            reply[1].append(CLOSE)
+            reply.more.append(CLOSE)
         return reply
-
-
-CLOSE = (b"connection", b"close")
 
 
 def _path_here(scope: Scope) -> str:
@@ -190,34 +184,31 @@ def _is_mostly_text(length: str | None) -> bool:
 def _reply(text: bytes, tensors: list[Bytes]) -> Reply:
     """The response with an answer: its JSON, and the tensors behind it."""
     if not tensors:
-        return 200, [JSON_TYPE, (b"content-length", b"%d" % len(text))], [text]
+        return Reply(200, [text], len(text))
     pieces = [text, *tensors]
     size = sum(map(len, pieces))
     if size < _JOINED_BYTES:
         pieces = [b"".join(pieces)]
-    head = [BINARY_TYPE, (LENGTH, b"%d" % len(text)), (b"content-length", b"%d" % size)]
-    return 200, head, pieces
+    return Reply(200, pieces, size, len(text))
 
 
 async def _packed(found: Reply | Awaitable[Reply], coding: str) -> Reply:
     """A response whose body is packed."""
-    status, head, pieces = found if isinstance(found, tuple) else await found
-    body = b"".join(pieces)
+    reply = found if isinstance(found, Reply) else await found
+    body = b"".join(reply.pieces)
     if len(body) < _PACKED_HERE_BYTES:
         body = packed(body, coding)
     else:
         body = await anyio.to_thread.run_sync(packed, body, coding)
-    kept = [field for field in head if field[0] != b"content-length"]
-    added = [(b"content-encoding", coding.encode()), (b"content-length", b"%d" % len(body))]
-    return status, kept + added, [body]
+    more = [*reply.more, (b"content-encoding", coding.encode())]
+    return Reply(reply.status, [body], len(body), reply.json_bytes, more)
 
 
 async def _respond(reply: Reply, send: Send) -> None:
     """Send a response."""
-    status, head, pieces = reply
-    await send({"type": "http.response.start", "status": status, "headers": head})
-    last = len(pieces) - 1
-    for number, piece in enumerate(pieces):
+    await send({"type": "http.response.start", "status": reply.status, "headers": reply.fields()})
+    last = len(reply.pieces) - 1
+    for number, piece in enumerate(reply.pieces):
         more = number < last
         await send({"type": "http.response.body", "body": piece, "more_body": more})
 

@@ -18,9 +18,10 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from nnasync.serving.http import CLOSE, HttpApp, model_in
+from nnasync.serving.http import HttpApp, model_in
 from nnasync.serving.http_connection import BoundedConnection
-from nnasync.serving.http_exchange import Asked, Reply
+from nnasync.serving.http_exchange import Asked
+from nnasync.serving.http_reply import Reply
 from nnasync.serving.joined_writes import JOINED_BYTES
 from nnasync.serving.messages import Bytes
 from nnasync.serving.problems import ServingError
@@ -119,18 +120,17 @@ class AtOnceConnection(BoundedConnection):
             return
         self._is_arriving = False
         found = self._app.begin(asked, body)
-        if isinstance(found, tuple):
+        if isinstance(found, Reply):
             self._answer(found)
         else:
             self._await(found)
 
     def _answer(self, reply: Reply) -> None:
         """Write a whole response."""
-        status, head, pieces = reply
-        content: list[Bytes] = [STATUS_LINE[status], self._fixed_fields()]
-        for name, value in head:
-            content += (name, b": ", value, b"\r\n")
-        content.append(b"\r\n")
+        pieces = reply.pieces
+        content: list[Bytes] = [
+            STATUS_LINE[reply.status], self._fixed_fields(), reply.text(), b"\r\n"
+        ]  # fmt: skip
         transport: Any = self.transport
         if len(pieces) == 1 and len(pieces[0]) <= JOINED_BYTES:
             content += pieces
@@ -141,7 +141,7 @@ class AtOnceConnection(BoundedConnection):
                 transport.write_now(piece)
         self.server_state.total_requests += 1
         self._answered_s = self.loop.time()
-        if status != 200 and CLOSE in head:
+        if reply.more and reply.is_last:
             self.transport.close()
 
     def _fixed_fields(self) -> bytes:

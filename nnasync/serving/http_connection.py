@@ -83,7 +83,7 @@ class BoundedConnection(HttpToolsProtocol):
         """Keep the address, which is a part of the header."""
         if self._may_be_too_large:
             self._count(len(url))
-        super().on_url(url)
+        self.url += url
 
     def _count(self, size: int) -> None:
         """Count what a piece has of a header that may end in it; ends the reading if too large."""

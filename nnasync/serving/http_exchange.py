@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from http import HTTPStatus
-from typing import TypeAlias
 
 import anyio
 import msgspec
@@ -19,21 +18,15 @@ from nnasync._core.request_headers import (
 )
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Priority
-from nnasync.serving.json_protocol import BINARY, JSON, LENGTH_HEADER, error_body
+from nnasync.serving.http_reply import LENGTH, Head, Reply
+from nnasync.serving.json_protocol import error_body
 from nnasync.serving.messages import Bytes
 from nnasync.serving.problems import ServingError, invalid, too_large
 from nnasync.serving.serve_options import ServeOptions
 
-Head: TypeAlias = list[tuple[bytes, bytes]]
-Reply: TypeAlias = tuple[int, Head, list[Bytes]]
-"""The status, the header and the body of a response; the body in pieces."""
-
 _TIMEOUT = TIMEOUT_HEADER.encode()
 _PRIORITY = PRIORITY_HEADER.encode()
 _LEVELS = {Priority.HIGH: 1, Priority.MEDIUM: 2, Priority.LOW: 3}
-JSON_TYPE = (b"content-type", JSON.encode())
-BINARY_TYPE = (b"content-type", BINARY.encode())
-LENGTH = LENGTH_HEADER.lower().encode()
 
 
 class HungUp(Exception):
@@ -155,11 +148,11 @@ def level_of(headers: dict[bytes, bytes]) -> int:
 def told(error: ServingError) -> Reply:
     """The response for an error."""
     body = error_body(error)
-    head = [JSON_TYPE, (b"content-length", b"%d" % len(body))]
+    more: Head = []
     if error.retry_after_s > 0 or error.code is HTTPStatus.SERVICE_UNAVAILABLE:
-        head.append((b"retry-after", b"%d" % max(1, math.ceil(error.retry_after_s))))
+        more.append((b"retry-after", b"%d" % max(1, math.ceil(error.retry_after_s))))
     if error.code is HTTPStatus.NOT_IMPLEMENTED:
-        head.append((b"accept-encoding", b"gzip, deflate"))
+        more.append((b"accept-encoding", b"gzip, deflate"))
     if error.code is HTTPStatus.UNAUTHORIZED:
-        head.append((b"www-authenticate", b"Bearer"))
-    return int(error.code), head, [body]
+        more.append((b"www-authenticate", b"Bearer"))
+    return Reply(int(error.code), [body], len(body), more=more)

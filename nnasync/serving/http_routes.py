@@ -60,9 +60,9 @@ async def _of_starlette(request: Request, error: Exception) -> Response:
 
 async def _of_ours(request: Request, error: Exception) -> Response:
     problem = error if isinstance(error, ServingError) else ServingError(HTTPStatus(500), "")
-    status, head, (body,) = told(problem)
-    response = Response(bytes(body), status)
-    response.raw_headers = head
+    reply = told(problem)
+    response = Response(b"".join(reply.pieces), reply.status)
+    response.raw_headers = reply.fields()
     return response
 
 

@@ -17,6 +17,7 @@ import pytest
 import nnasync as nn
 from nnasync.serving import ModelServer, http_app
 from nnasync.serving.http_exchange import read_body
+from nnasync.serving.http_reply import Reply
 from nnasync.serving.messages import InferRequest, InputTensor, RegionSlice, RequestedOutput
 from nnasync.serving.shared_memory import FOLDER
 from tests.serving.rig import serving
@@ -51,7 +52,7 @@ async def copies(ask: Callable[[], Any]) -> float:
         tracemalloc.start()
         try:
             answer = ask()
-            if not isinstance(answer, tuple):
+            if not isinstance(answer, (tuple, Reply)):
                 answer.close()
                 continue
             found.append(tracemalloc.get_traced_memory()[1] / SIZE)
