@@ -29,7 +29,7 @@ from nnasync.serving.http_exchange import (
     read_body,
     told,
 )
-from nnasync.serving.http_reply import CLOSE, Reply
+from nnasync.serving.http_reply import Reply
 from nnasync.serving.http_routes import routes
 from nnasync.serving.json_protocol import decoded, encoded
 from nnasync.serving.messages import Bytes, InferAnswer, InferRequest
@@ -162,10 +162,7 @@ class HttpApp:
         if not isinstance(error, ServingError):
             logger.error("a request could not be read or answered", exc_info=error)
             error = as_serving_error(error)
-        reply = told(error)
-        if not self._server.is_ready:
-            reply.more.append(CLOSE)
-        return reply
+        return told(error, is_last=not self._server.is_ready)
 
 
 def _path_here(scope: Scope) -> str:
@@ -200,7 +197,7 @@ async def _packed(found: Reply | Awaitable[Reply], coding: str) -> Reply:
         body = packed(body, coding)
     else:
         body = await anyio.to_thread.run_sync(packed, body, coding)
-    more = [*reply.more, (b"content-encoding", coding.encode())]
+    more = (*reply.more, (b"content-encoding", coding.encode()))
     return Reply(reply.status, [body], len(body), reply.json_bytes, more)
 
 

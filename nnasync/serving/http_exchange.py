@@ -18,7 +18,7 @@ from nnasync._core.request_headers import (
 )
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Priority
-from nnasync.serving.http_reply import LENGTH, Head, Reply
+from nnasync.serving.http_reply import CLOSE, LENGTH, Head, Reply
 from nnasync.serving.json_protocol import error_body
 from nnasync.serving.messages import Bytes
 from nnasync.serving.problems import ServingError, invalid, too_large
@@ -145,8 +145,8 @@ def level_of(headers: dict[bytes, bytes]) -> int:
     return 0 if priority is None else _LEVELS[priority]
 
 
-def told(error: ServingError) -> Reply:
-    """The response for an error."""
+def told(error: ServingError, *, is_last: bool = False) -> Reply:
+    """The response for an error, which ends the connection if it `is_last`."""
     body = error_body(error)
     more: Head = []
     if error.retry_after_s > 0 or error.code is HTTPStatus.SERVICE_UNAVAILABLE:
@@ -155,4 +155,6 @@ def told(error: ServingError) -> Reply:
         more.append((b"accept-encoding", b"gzip, deflate"))
     if error.code is HTTPStatus.UNAUTHORIZED:
         more.append((b"www-authenticate", b"Bearer"))
-    return Reply(int(error.code), [body], len(body), more=more)
+    if is_last:
+        more.append(CLOSE)
+    return Reply(int(error.code), [body], len(body), more=tuple(more))

@@ -16,7 +16,6 @@ CLOSE = (b"connection", b"close")
 _JSON, _BINARY = JSON.encode(), BINARY.encode()
 _JSON_TEXT = b"content-type: %b\r\ncontent-length: %%d\r\n" % _JSON
 _BINARY_TEXT = b"content-type: %b\r\n%b: %%d\r\ncontent-length: %%d\r\n" % (_BINARY, LENGTH)
-_NOTHING: Head = []
 
 
 class Reply(msgspec.Struct, frozen=True, gc=False):
@@ -30,7 +29,7 @@ class Reply(msgspec.Struct, frozen=True, gc=False):
     pieces: list[Bytes]
     size: int
     json_bytes: int = -1
-    more: Head = _NOTHING
+    more: tuple[tuple[bytes, bytes], ...] = ()
 
     def fields(self) -> Head:
         """The header as ASGI has it."""
@@ -45,9 +44,9 @@ class Reply(msgspec.Struct, frozen=True, gc=False):
             text = _JSON_TEXT % self.size
         else:
             text = _BINARY_TEXT % (self.json_bytes, self.size)
-        return (
-            text + b"".join([b"%b: %b\r\n" % field for field in self.more]) if self.more else text
-        )
+        if not self.more:
+            return text
+        return b"".join((text, *(b"%b: %b\r\n" % field for field in self.more)))
 
     @property
     def is_last(self) -> bool:
