@@ -5,7 +5,8 @@ one with an application that answers at once and does nothing, one with `nnasync
 network of one small operation, on the reference. One connection that is kept alive sends requests
 one after the other, in JSON and in binary, to each in turn. Processor time is that of all threads
 of the server's process, from /proc/PID/task/*/schedstat; ratios are medians of those of rounds in
-one run. What the network takes without any server is told beside them, and is part of the others.
+one run. A third server is the one that does nothing but call the network: the last column is
+without what that takes.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ import json
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ from nnasync.serving.process_memory import keep_memory
 
 EMPTY, JSON_REQUEST, BINARY_REQUEST = "empty application", "inference, JSON", "inference, binary"
 LARGE_EMPTY, LARGE = "empty application, 600 kB", "inference, 600 kB binary"
-NETWORK = "the network alone"
+NETWORK = "empty application, and the network"
 SMALL_SHAPE, LARGE_SHAPE = (1, 4), (1, 150_000)
 DEVICES = ["nnasync-reference"]
 _MANY_BYTES = bytes(4 * LARGE_SHAPE[1])
@@ -50,7 +50,11 @@ async def serve(kind: str) -> None:
     """Serve until the process is ended, and tell the port."""
     keep_memory()
     if kind == "empty":
-        await _serve_nothing()
+        await _serve_app(empty)
+        return
+    if kind == "network":
+        async with nn.open_runtime(devices=DEVICES) as runtime:
+            await _serve_app(calling(await runtime.compile(model("small", SMALL_SHAPE))))
         return
     async with (
         nn.open_runtime(devices=DEVICES) as runtime,
@@ -64,12 +68,12 @@ async def serve(kind: str) -> None:
         await asyncio.Event().wait()
 
 
-async def _serve_nothing() -> None:
-    """Serve an application that does nothing, with the options of uvicorn that the server has."""
+async def _serve_app(app: Any) -> None:
+    """Serve an application, with the options of uvicorn that the server has."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         print(listener.getsockname()[1], flush=True)
         config = uvicorn.Config(
-            empty,
+            app,
             http="httptools",
             ws="none",
             lifespan="off",
@@ -79,19 +83,6 @@ async def _serve_nothing() -> None:
             proxy_headers=False,
         )
         await uvicorn.Server(config).serve(sockets=[listener])
-
-
-async def network_us(calls: int) -> float:
-    """Microseconds of processor time that a call of the small network takes, without a server."""
-    async with nn.open_runtime(devices=DEVICES) as runtime:
-        net = await runtime.compile(model("small", SMALL_SHAPE))
-        x = np.zeros(SMALL_SHAPE, np.float32)
-        for _ in range(calls):
-            await net(x)
-        before = time.thread_time_ns()
-        for _ in range(calls):
-            await net(x)
-        return (time.thread_time_ns() - before) / calls / 1000
 
 
 async def empty(scope: Any, receive: Any, send: Any) -> None:
@@ -104,6 +95,17 @@ async def empty(scope: Any, receive: Any, send: Any) -> None:
     head = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": 200, "headers": head})
     await send({"type": "http.response.body", "body": body})
+
+
+def calling(net: Any) -> Any:
+    """The application that does nothing but call a network first."""
+    x = np.zeros(SMALL_SHAPE, np.float32)
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await net(x)
+        await empty(scope, receive, send)
+
+    return app
 
 
 def processor_ns(pid: int) -> int:
@@ -185,13 +187,34 @@ def post(name: str, shape: tuple[int, ...], *, binary: bool) -> bytes:
     return head.encode() + text + raw
 
 
+def compared(
+    found: dict[str, list[float]], empty: str, network: str, others: dict[str, str]
+) -> str:
+    """A table with ratios to what does nothing, `empty` or another one that is named for a row.
+
+    The last column is without what the network takes, which is `network` less `empty`.
+    """
+    nets = [two - one for one, two in zip(found[empty], found[network], strict=True)]
+    rows = []
+    for name, values in found.items():
+        base = found[others.get(name, empty)]
+        cells = [f"{median([a / b for a, b in zip(values, base, strict=True)]):.2f}", ""]
+        if name not in others and name != empty:
+            rest = zip(values, nets, base, strict=True)
+            cells[1] = f"{median([(value - net) / b for value, net, b in rest]):.2f}"
+        rows.append([name, spread(values), *cells])
+    heads = ["request", "CPU us (quartiles)", "to empty", "without the network"]
+    return table(heads, rows)
+
+
 def measured(rounds: int, requests: int) -> dict[str, list[float]]:
     """Processor time of a request in microseconds, in each round."""
     small = {is_binary: post("small", SMALL_SHAPE, binary=is_binary) for is_binary in (False, True)}
     large = post("large", LARGE_SHAPE, binary=True)
-    with served("empty") as nothing, served("models") as models:
+    with served("empty") as nothing, served("network") as network, served("models") as models:
         turns = {
             EMPTY: (nothing, small[False], requests),
+            NETWORK: (network, small[False], requests),
             JSON_REQUEST: (models, small[False], requests),
             BINARY_REQUEST: (models, small[True], requests),
             LARGE_EMPTY: (nothing, large, max(1, requests // 20)),
@@ -199,11 +222,10 @@ def measured(rounds: int, requests: int) -> dict[str, list[float]]:
         }
         for server, request, times in turns.values():
             server.cpu_us(request, max(1, times // 4))
-        found: dict[str, list[float]] = {name: [] for name in (*turns, NETWORK)}
+        found: dict[str, list[float]] = {name: [] for name in turns}
         for _ in range(rounds):
             for name, (server, request, times) in turns.items():
                 found[name].append(server.cpu_us(request, times))
-            found[NETWORK].append(nn.run(network_us, requests))
     return found
 
 
@@ -217,15 +239,10 @@ def main() -> None:
         nn.run(serve, options.serve)
         return
     found = measured(options.rounds, options.requests)
-    rows = []
-    for name, values in found.items():
-        base = found[LARGE_EMPTY if name in (LARGE, LARGE_EMPTY) else EMPTY]
-        ratios = [value / other for value, other in zip(values, base, strict=True)]
-        rows.append([name, spread(values), f"{median(ratios):.2f}"])
-    heads = ["request", "CPU us (quartiles)", "to empty"]
+    large = (LARGE, LARGE_EMPTY)
     publish(
         "Serving over HTTP",
-        table(heads, rows),
+        compared(found, EMPTY, NETWORK, dict.fromkeys(large, LARGE_EMPTY)),
         {"cpu_us": found},
         options.json,
         keep=options.keep,

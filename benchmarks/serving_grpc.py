@@ -4,7 +4,8 @@ Servers run in processes of their own, on uvloop: one with a method of `grpc.aio
 same bytes each time, one with the gRPC front and networks of one small operation, on the
 reference. A client sends messages that were made before, one after the other, to each in turn: as
 calls, on a stream, and with 600 kB as they are and in shared memory. Processor time is that of all
-threads of the server's process; ratios are of rounds in one run.
+threads of the server's process; ratios are of rounds in one run. A third server calls the network,
+besides doing nothing: the last column is without what that takes.
 """
 
 from __future__ import annotations
@@ -24,14 +25,22 @@ import grpc
 import numpy as np
 
 import nnasync as nn
-from benchmarks._report import arguments, median, publish, spread, table
-from benchmarks.serving import LARGE_SHAPE, SMALL_SHAPE, model, processor_ns
+from benchmarks._report import arguments, publish
+from benchmarks.serving import (
+    DEVICES,
+    LARGE_SHAPE,
+    SMALL_SHAPE,
+    compared,
+    model,
+    processor_ns,
+)
 from nnasync.serving import ModelServer, ModelSettings, ServeOptions
 from nnasync.serving.grpc_front import open_grpc_front
 from nnasync.serving.grpc_front.descriptors import message_class
 from nnasync.serving.process_memory import keep_memory
 
 SERVICE = "inference.GRPCInferenceService"
+NETWORK = "empty method, and the network"
 EMPTY, LARGE_EMPTY = "empty method", "empty method, 600 kB"
 SMALL, STREAM = "inference", "inference on a stream"
 LARGE, SHARED = "inference, 600 kB", "inference, 600 kB in shared memory"
@@ -41,12 +50,16 @@ FOLDER = Path("/dev/shm")
 
 async def serve(kind: str) -> None:
     """Serve until the process is ended, and tell the port."""
-    if kind == "empty":
-        await _serve_nothing()
-        return
     keep_memory()
+    if kind == "empty":
+        await _serve_bytes(None)
+        return
+    if kind == "network":
+        async with nn.open_runtime(devices=DEVICES) as runtime:
+            await _serve_bytes(await runtime.compile(model("small", SMALL_SHAPE)))
+        return
     async with (
-        nn.open_runtime(devices=["nnasync-reference"]) as runtime,
+        nn.open_runtime(devices=DEVICES) as runtime,
         ModelServer(runtime, options=ServeOptions(poll_s=0)) as server,
         open_grpc_front(server, port=0) as front,
     ):
@@ -56,13 +69,17 @@ async def serve(kind: str) -> None:
         await asyncio.Event().wait()
 
 
-async def _serve_nothing() -> None:
+async def _serve_bytes(net: Any) -> None:
+    """Serve a method that gives the same bytes each time, and calls a network if there is one."""
+    x = np.zeros(SMALL_SHAPE, np.float32)
     response = message_class("ModelInferResponse")(model_name="small", model_version="1")
     response.outputs.add(name="y", datatype="FP32", shape=SMALL_SHAPE)
     head = bytes(response.SerializeToString())
     small, large = (head + _raw_output(bytes(4 * shape[1])) for shape in (SMALL_SHAPE, LARGE_SHAPE))
 
     async def answer(message: bytes, context: Any) -> bytes:
+        if net is not None:
+            await net(x)
         return large if len(message) > 10_000 else small
 
     method = grpc.unary_unary_rpc_method_handler(answer)
@@ -159,10 +176,16 @@ def measured(rounds: int, requests: int) -> dict[str, list[float]]:
     """Processor time of a request in microseconds, in each round."""
     small, large = message("small", SMALL_SHAPE), message("large", LARGE_SHAPE)
     shared, few = message("large", LARGE_SHAPE, is_shared=True), max(1, requests // 10)
-    with served("empty") as nothing, served("models") as models, region() as key:
+    with (
+        served("empty") as nothing,
+        served("network") as network,
+        served("models") as models,
+        region() as key,
+    ):
         models.register(key)
         turns: dict[str, tuple[Served, Callable[[bytes], bytes], bytes, int]] = {
             EMPTY: (nothing, nothing.infer, small, requests),
+            NETWORK: (network, network.infer, small, requests),
             SMALL: (models, models.infer, small, requests),
             STREAM: (models, models.stream(), small, requests),
             LARGE_EMPTY: (nothing, nothing.infer, large, few),
@@ -188,14 +211,10 @@ def main() -> None:
         nn.run(serve, options.serve)
         return
     found = measured(options.rounds, options.requests)
-    rows = []
-    for name, values in found.items():
-        base = found[LARGE_EMPTY if name in (LARGE, LARGE_EMPTY, SHARED) else EMPTY]
-        ratios = [value / other for value, other in zip(values, base, strict=True)]
-        rows.append([name, spread(values), f"{median(ratios):.2f}"])
+    large = (LARGE_EMPTY, LARGE, SHARED)
     publish(
         "Serving over gRPC",
-        table(["request", "CPU us (quartiles)", "to empty"], rows),
+        compared(found, EMPTY, NETWORK, dict.fromkeys(large, LARGE_EMPTY)),
         {"cpu_us": found},
         options.json,
         keep=options.keep,
