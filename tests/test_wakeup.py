@@ -420,6 +420,20 @@ async def test_without_scopes_there_is_nothing_to_shield(monkeypatch: pytest.Mon
     assert isinstance(wakeups.shield(), contextlib.nullcontext)
 
 
+@pytest.mark.one_loop("trio has no callbacks outside of tasks")
+async def test_nothing_disturbs_what_a_callback_of_the_loop_does() -> None:
+    seen: list[bool] = []
+    mine, over = Wakeup.current(), anyio.Event()
+
+    def look() -> None:
+        seen.append(mine.is_undisturbed())
+        over.set()
+
+    asyncio.get_running_loop().call_soon(look)
+    await over.wait()
+    assert seen == [True]
+
+
 async def test_a_wakeup_knows_its_loop() -> None:
     mine = Wakeup.current()
     assert mine.is_current()
