@@ -25,6 +25,7 @@ from nnasync.suites.fuzz.cache_attempts import reloaded
 from nnasync.suites.fuzz.edits import Editor
 from nnasync.suites.fuzz.fills import FILLS, fill_allocations
 from nnasync.suites.fuzz.inputs import Entry, FuzzInput, FuzzKind
+from nnasync.suites.fuzz.kept_model import KeptModel
 from nnasync.suites.fuzz.memory_attempts import with_buffers
 from nnasync.suites.fuzz.requests import request_for
 from nnasync.suites.fuzz.samples import FuzzSample
@@ -40,11 +41,15 @@ _LARGEST = 1 << 24
 Outputs = tuple[bytes, ...]
 
 
-async def attempt(device: Device, given: FuzzInput, folder: Path) -> Ending:
-    """Take an input through a device; raises BrokenPromise."""
+async def attempt(device: Device, given: FuzzInput, folder: Path, kept: KeptModel) -> Ending:
+    """Take an input through a device; raises BrokenPromise.
+
+    `kept` has the prepared model of the input before, where the inputs leave it as it is.
+    """
     try:
-        return await _attempt(device, given, folder)
+        return await _attempt(device, given, folder, kept)
     except DeviceDied:
+        kept.forget()
         return Ending.DIED
     except (BrokenPromise, NNError):
         raise
@@ -52,7 +57,7 @@ async def attempt(device: Device, given: FuzzInput, folder: Path) -> Ending:
         raise BrokenPromise(Broken.ERROR, f"{type(error).__name__}: {error}") from error
 
 
-async def _attempt(device: Device, given: FuzzInput, folder: Path) -> Ending:
+async def _attempt(device: Device, given: FuzzInput, folder: Path, kept: KeptModel) -> Ending:
     sample, request = given.sample, given.request
     if sample is None:
         model = await anyio.to_thread.run_sync(_loaded, given, folder)
@@ -60,7 +65,7 @@ async def _attempt(device: Device, given: FuzzInput, folder: Path) -> Ending:
             return Ending.REFUSED
         sample = FuzzSample(model, {})
         request = _request_of(sample, given.feeds_seed)
-    prepared = await _prepared(device, sample.model)
+    prepared = await kept.take(sample.model) or await _prepared(device, sample.model)
     if isinstance(prepared, Ending):
         return prepared
     try:
@@ -70,7 +75,10 @@ async def _attempt(device: Device, given: FuzzInput, folder: Path) -> Ending:
             return Ending.NOT_RUN
         ending, outputs = await _executed(prepared, sample.model, request, given)
     finally:
-        await prepared.close()
+        if given.leaves_model:
+            kept.keep(sample.model, prepared)
+        else:
+            await prepared.close()
     if given.kind is FuzzKind.CACHE and outputs is not None:
         await _from_cache(device, sample.model, request, given, outputs)
     return ending

@@ -42,6 +42,9 @@ class FuzzKind(enum.Enum):
         return f".{self.value}" if self in _FILES else ""
 
 
+ROUND = 200
+"""So many inputs that leave the model as it is have the same one in a row, prepared once."""
+_OF_ONE_MODEL = (FuzzKind.REQUESTS, FuzzKind.MEMORY)
 _FILES = (FuzzKind.TFLITE, FuzzKind.ONNX, FuzzKind.NNM)
 
 
@@ -83,6 +86,11 @@ class FuzzInput(msgspec.Struct, frozen=True):
     acts: tuple[MemoryAct, ...] = ()
 
     @property
+    def leaves_model(self) -> bool:
+        """Whether the model is that of the seed: one that is prepared may serve several inputs."""
+        return self.kind in _OF_ONE_MODEL
+
+    @property
     def digest(self) -> str:
         """What tells this input from others."""
         said = hashlib.sha256(self.file)
@@ -107,6 +115,8 @@ def _model_bytes(model: Model) -> bytes:
 
 def fuzz_seed_of(seed: int, number: int, kind: FuzzKind, seeds: FuzzSeeds) -> str:
     """The name of what a numbered input begins with."""
+    if kind in _OF_ONE_MODEL:
+        number //= ROUND
     return random.Random(f"{seed}:{kind.value}:{number}:seed").choice(seeds.names(kind.suffix))
 
 

@@ -7,6 +7,7 @@ says at which input. What a device prints goes to standard error, and so do the 
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import gc
 import itertools
@@ -41,6 +42,7 @@ from nnasync.suites.fuzz.conversation import (
 )
 from nnasync.suites.fuzz.guided import guide
 from nnasync.suites.fuzz.inputs import FuzzInput, made, numbered, recipe_of
+from nnasync.suites.fuzz.kept_model import KeptModel
 from nnasync.suites.fuzz.seeds import FuzzSeeds
 from nnasync.suites.fuzz.verdicts import Broken, BrokenPromise, InputResult
 
@@ -61,12 +63,21 @@ class _Worker:
         self._setting = setting
         self._device = device
         self._folder = folder
+        self._kept = KeptModel()
         self.say = say
         self.seeds = FuzzSeeds(Path(setting.corpus) if setting.corpus else None)
 
     async def does(self, task: Stretch | Single) -> None:
         """Carry a task out."""
         before = usage.resident_bytes()
+        try:
+            await self._inputs(task)
+        finally:
+            with contextlib.suppress(NNError):  # Its device may have died meanwhile.
+                await self._kept.close()
+        self.say(TaskEnded(usage.resident_bytes() - before))
+
+    async def _inputs(self, task: Stretch | Single) -> None:
         if isinstance(task, Stretch):
             for number in range(task.start, task.stop):
                 self.say(Begun(number))
@@ -74,7 +85,6 @@ class _Worker:
                 self.say(Done(number, await self.tried(given)))
         else:
             await self._single(task)
-        self.say(TaskEnded(usage.resident_bytes() - before))
 
     async def _single(self, task: Single) -> None:
         recipe = task.recipe
@@ -99,7 +109,7 @@ class _Worker:
         usage.forget_peak()
         before = usage.resident_bytes()
         try:
-            ending = await attempt(self._device, given, self._folder)
+            ending = await attempt(self._device, given, self._folder, self._kept)
         except BrokenPromise as promise:
             return InputResult(broken=promise.broken, text=str(promise))
         except NNError as error:

@@ -51,6 +51,23 @@ class LiteRTGraph:
         """The tensors of some inputs."""
         return [self.input(node, position) for position in positions]
 
+    def exact(self, node: Node, position: int) -> int:
+        """The tensor of an input, rounded to float16 where it is that and another operation's.
+
+        float16 is computed in float32. Rounding hardly matters but where a function jumps: 0.99999
+        is 1 in float16, whose floor is another one.
+        """
+        tensor, index = node.tensor(position), node.inputs[position]
+        source = self.input(node, position)
+        main = self._model.main
+        if tensor.type not in HALVES or main.operands[index].lifetime not in _COMPUTED:
+            return source
+        half = self.file.tensor(FileTensor(type="FLOAT16", shape=tensor.shape))
+        rounded = self.like(tensor)
+        self.emit("CAST", [source], [half], "CastOptions")
+        self.emit("CAST", [half], [rounded], "CastOptions")
+        return rounded
+
     def output(self, node: Node, position: int = 0) -> int:
         """The tensor of an output."""
         return self.operand(node.outputs[position])
@@ -262,6 +279,9 @@ class LiteRTGraph:
 
     def _copy(self, index: int) -> Copy:
         return Copy.CONVERT if self._model.main.operands[index].type in HALVES else Copy.BYTES
+
+
+_COMPUTED = (OperandLifeTime.TEMPORARY_VARIABLE, OperandLifeTime.SUBGRAPH_OUTPUT)
 
 
 def _shape_rule(node: Node, main: Subgraph) -> ShapeRule:

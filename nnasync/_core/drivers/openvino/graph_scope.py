@@ -36,6 +36,7 @@ FLOATS = (
 _TO_NCHW = (0, 3, 1, 2)
 _TO_NHWC = (0, 2, 3, 1)
 
+_VELTKAMP, _BEYOND_HALF = 2.0**13 + 1, 2.0**17
 AXES = (0, 2, 3, 1)
 """Where each dimension of an NHWC operand is in its NCHW form."""
 
@@ -148,6 +149,19 @@ class Scope:
         if is_float(tensor.type) or not tensor.scale:
             return node
         return self.op.multiply(node, self.number(tensor.scale))
+
+    def as_stored(self, node: Node, position: int) -> Node:
+        """An input with the 11 bits of float16 where that is its type, which is computed in f32.
+
+        Rounding hardly matters but where a function jumps: 0.99999 is 1 in float16, whose floor is
+        another one. By Veltkamp's splitting, as OpenVINO takes conversions to f16 and back away;
+        infinities are limited, since it has no answer for these.
+        """
+        if self.tensor(position).dtype != np.float16:
+            return node
+        op, finite = self.op, self.op.clamp(node, -_BEYOND_HALF, _BEYOND_HALF)
+        scaled = op.multiply(finite, self.number(_VELTKAMP))
+        return op.subtract(scaled, op.subtract(scaled, finite))
 
     # -- ends of the graph
 

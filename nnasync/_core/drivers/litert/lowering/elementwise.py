@@ -125,7 +125,7 @@ _COMPARISONS = {
 def _comparison(graph: LiteRTGraph, node: Node) -> None:
     """Of quantized numbers their real values are compared, of booleans their integers."""
     type = OperationType(node.type)
-    inputs = graph.inputs(node, 0, 1)
+    inputs = [graph.exact(node, position) for position in (0, 1)]
     for position in (0, 1):
         tensor = node.tensor(position)
         if is_quantized(tensor.type):
@@ -158,10 +158,14 @@ def _function(graph: LiteRTGraph, node: Node) -> None:
     graph.emit(name, graph.inputs(node, 0), [graph.output(node)])
 
 
+def _floor(graph: LiteRTGraph, node: Node) -> None:
+    graph.emit("FLOOR", [graph.exact(node, 0)], [graph.output(node)])
+
+
 def _cast(graph: LiteRTGraph, node: Node) -> None:
     """To 8 bits values are limited first, as the engine would take their lowest bits."""
     given, wanted = node.tensor(0), graph.result(node)
-    source, target = graph.input(node, 0), graph.output(node)
+    source, target = graph.exact(node, 0), graph.output(node)
     halves = (OperandType.TENSOR_FLOAT16, _REAL)
     if given.type == wanted.type or (given.type in halves and wanted.type in halves):
         if (given.scale, given.zero_point) != (wanted.scale, wanted.zero_point):
@@ -191,7 +195,7 @@ LOWERINGS: Mapping[OperationType, Lower] = {
     OperationType.SELECT: _select,
     OperationType.ABS: _function,
     OperationType.EXP: _function,
-    OperationType.FLOOR: _function,
+    OperationType.FLOOR: _floor,
     OperationType.LOG: _function,
     OperationType.NEG: _function,
     OperationType.RSQRT: _function,

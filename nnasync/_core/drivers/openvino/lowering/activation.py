@@ -146,7 +146,7 @@ def _cast(arguments: Arguments, outputs: Sequence[Tensor]) -> Build:
         raise OpenVinoUnsupported("bytes to bytes of another sign are not lowered")
 
     def build(scope: Scope) -> Result:
-        node = scope.value(0)
+        node = scope.as_stored(scope.value(0), 0)
         if is_quantized(source.type):
             node = scope.raw(node, source)
         return _cast_to(scope, node, source, output)

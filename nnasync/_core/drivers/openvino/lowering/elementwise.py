@@ -123,11 +123,15 @@ def _comparison(name: str) -> Lower:
     def lower(arguments: Arguments, outputs: Sequence[Tensor]) -> Build:
         if arguments.tensor(0).type in BOOLEANS and name not in ("equal", "not_equal"):
             raise OpenVinoUnsupported("an order of booleans is not lowered")
-        return one(
-            lambda scope: pointwise(
-                scope, (0, 1), lambda nodes: getattr(scope.op, name)(*nodes), real=True
-            )
-        )
+
+        def build(scope: Scope) -> Result:
+            def apply(nodes: Sequence[Node]) -> Node:
+                first, second = (scope.as_stored(node, place) for place, node in enumerate(nodes))
+                return getattr(scope.op, name)(first, second)
+
+            return pointwise(scope, (0, 1), apply, real=True)
+
+        return one(build)
 
     return lower
 
@@ -137,6 +141,14 @@ def _logic(name: str, inputs: int) -> Lower:
         return one(lambda scope: getattr(scope.op, name)(*(scope.value(i) for i in range(inputs))))
 
     return lower
+
+
+def _floor(arguments: Arguments, outputs: Sequence[Tensor]) -> Build:
+    return one(
+        lambda scope: pointwise(
+            scope, (0,), lambda nodes: scope.op.floor(scope.as_stored(nodes[0], 0)), real=False
+        )
+    )
 
 
 def _unary(name: str) -> Lower:
@@ -229,7 +241,7 @@ RULES: Rules = {
     OperationType.LOGICAL_NOT: Rule(_logic("logical_not", 1), BOOLEANS),
     OperationType.ABS: Rule(_unary("abs"), (*REALS, *INTEGERS)),
     OperationType.EXP: Rule(_unary("exp"), REALS),
-    OperationType.FLOOR: Rule(_unary("floor"), REALS),
+    OperationType.FLOOR: Rule(_floor, REALS),
     OperationType.LOG: Rule(_unary("log"), REALS),
     OperationType.NEG: Rule(_unary("negative"), (*REALS, *INTEGERS)),
     OperationType.SIN: Rule(_unary("sin"), REALS),

@@ -1,0 +1,94 @@
+"""Inputs that leave the model as it is share a prepared one, and nobody else does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from nnasync._core.runtime import open_runtime
+from nnasync.errors import DeviceDied
+from nnasync.hal import Model
+from nnasync.suites.fuzz.attempts import attempt
+from nnasync.suites.fuzz.inputs import ROUND, FuzzKind, fuzz_seed_of, numbered
+from nnasync.suites.fuzz.kept_model import KeptModel
+from nnasync.suites.fuzz.seeds import FuzzSeeds
+from nnasync.suites.fuzz.small_models import EXAMPLE
+from nnasync.suites.fuzz.verdicts import Ending
+
+pytestmark = pytest.mark.anyio
+SEEDS = FuzzSeeds()
+
+
+class Counted:
+    """A device that counts what it prepares, and may say that it died."""
+
+    def __init__(self, device: Any) -> None:
+        self._device = device
+        self.prepared = 0
+        self.is_dead = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._device, name)
+
+    async def prepare_model(self, *arguments: Any) -> Any:
+        self.prepared += 1
+        if self.is_dead:
+            raise DeviceDied("it died")
+        return await self._device.prepare_model(*arguments)
+
+
+class Closable:
+    def __init__(self) -> None:
+        self.closed = 0
+
+    async def close(self) -> None:
+        self.closed += 1
+
+
+@pytest.mark.parametrize("kind", [FuzzKind.REQUESTS, FuzzKind.MEMORY])
+async def test_a_round_prepares_once(kind: FuzzKind, tmp_path: Path) -> None:
+    kept = KeptModel()
+    async with open_runtime(devices=["nnasync-reference"]) as rt:
+        device: Any = Counted(rt.devices[0])
+        for number in (*range(4), *range(ROUND, ROUND + 4)):
+            await attempt(device, numbered(1, number, kind, SEEDS), tmp_path, kept)
+        await kept.close()
+    assert fuzz_seed_of(1, 0, kind, SEEDS) != fuzz_seed_of(1, ROUND, kind, SEEDS)
+    assert device.prepared == 2
+
+
+async def test_changed_models_are_prepared_each(tmp_path: Path) -> None:
+    kept = KeptModel()
+    async with open_runtime(devices=["nnasync-reference"]) as rt:
+        device: Any = Counted(rt.devices[0])
+        endings = [
+            await attempt(device, numbered(1, number, FuzzKind.MODELS, SEEDS), tmp_path, kept)
+            for number in range(8)
+        ]
+        await kept.close()
+    assert device.prepared >= endings.count(Ending.RAN) > 1
+
+
+async def test_what_died_is_prepared_again(tmp_path: Path) -> None:
+    kept = KeptModel()
+    async with open_runtime(devices=["nnasync-reference"]) as rt:
+        device: Any = Counted(rt.devices[0])
+        device.is_dead = True
+        given = numbered(1, 0, FuzzKind.REQUESTS, SEEDS)
+        assert await attempt(device, given, tmp_path, kept) is Ending.DIED
+        device.is_dead = False
+        assert await attempt(device, given, tmp_path, kept) is not Ending.DIED
+        await kept.close()
+    assert device.prepared == 2
+
+
+async def test_one_of_another_model_is_closed() -> None:
+    kept, prepared = KeptModel(), Closable()
+    kept.keep(EXAMPLE, prepared)  # type: ignore[arg-type]  # only its close is called
+    other: Model = msgspec.structs.replace(EXAMPLE)
+    assert await kept.take(other) is None
+    assert prepared.closed == 1
+    assert await kept.take(EXAMPLE) is None
