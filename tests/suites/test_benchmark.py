@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import nnasync as nn
 from nnasync.errors import GeneralFailure, InvalidArgument
 from nnasync.suites import Gathering, Standing, SuiteRow
 from nnasync.suites.benchmark import (
@@ -21,6 +22,8 @@ from nnasync.suites.benchmark import (
     run_benchmark,
     targets_of,
 )
+from nnasync.suites.benchmark.dividing import shares
+from nnasync.suites.benchmark.measuring import MeasureJob, measure
 from tests import rigs
 from tests.faulty import Faulty
 from tests.suites.benchmark_rig import QUICK, doubling, null, rows_of, saved
@@ -163,6 +166,30 @@ async def test_a_device_that_does_not_answer_hangs(tmp_path: Path) -> None:
         await run_benchmark(benchmark, children, gathering)
     (row,) = gathering.rows
     assert (row.standing, row.text) == (Standing.HANG, "no answer within 0.01 s")
+
+
+@here
+async def test_two_devices_share_a_network_that_each_takes_whole(tmp_path: Path) -> None:
+    m = nn.ModelBuilder("chain")
+    x = m.input("x", (4,))
+    for _ in range(4):
+        x = m.add(x, m.constant(np.ones(4, np.float32)))
+    m.output("y", x)
+    path = str(saved(tmp_path, m.build()))
+    first, second = Faulty("first"), Faulty("second")
+    async with rigs.runtime(rigs.REFERENCE, first, second) as runtime:
+        job = MeasureJob(path, ("first", "second"), QUICK)
+        measured = await measure(runtime, job, [(np.zeros((1, 4), np.float32),)])
+    assert measured.plan == "first+second (whole model + whole model; 2 steps)"
+    assert measured.outputs[0][0].tolist() == [[4, 4, 4, 4]]
+
+
+def test_each_device_gets_an_even_share_of_what_it_takes() -> None:
+    assert shares([[True] * 4, [True] * 4]) == [0, 0, 1, 1]
+    assert shares([[True] * 4, [False, False, False, True]]) == [0, 0, 0, 1]
+    assert shares([[True, True, False, True], [True] * 4]) == [0, 0, 1, 1]
+    assert shares([[True] * 4, [False] * 4]) is None
+    assert shares([[True, False], [True, False]]) is None
 
 
 @here

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nnasync._core.execution.ports import Port, Ports
+import nnasync as nn
+from nnasync._core.execution.ports import Port, Ports, ports_of
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Array
 from nnasync.suites import Better
@@ -33,15 +34,18 @@ from nnasync.suites.benchmark import (
 from nnasync.suites.benchmark.comparing import mcnemar
 from nnasync.suites.benchmark.energy import consumed_joules, spent_joules
 from nnasync.suites.benchmark.evaluators import edit_distance, rank_of, wilson
+from nnasync.suites.benchmark.model_list import ListedModel, PictureFolder, subject_of
 from nnasync.suites.benchmark.pictures import (
     central_square,
     labeled_pictures,
     picture_data,
     prepared,
     scaled_bilinearly,
+    stated_normalization,
 )
 from nnasync.suites.benchmark.timing import BUCKETS, histogram, is_slower, latency_figures
 from nnasync.vision import Boxes
+from tests.importers.tflite.test_metadata import WHOLE, file_of, written
 
 UINT8 = Port("image", (1, 2, 2, 3), np.dtype(np.uint8), 0.007812, 128, 0)
 FLOAT = Port("image", (1, 2, 2, 3), np.dtype(np.float32), 0.0, 0, 0)
@@ -277,6 +281,20 @@ def test_folders_of_pictures_by_label(tmp_path: Path) -> None:
     assert data.notes == ("1 pictures do not decode, such as 2.png",)
     with pytest.raises(InvalidArgument, match="1 labels are no class.* 'dog'"):
         picture_data(labeled_pictures(tmp_path), ["cat"], ports(FLOAT))
+
+
+@pytest.mark.parametrize("kind", ["UINT8", "FLOAT32"])
+def test_pictures_are_prepared_as_the_metadata_say(tmp_path: Path, kind: str) -> None:
+    pytest.importorskip("av", reason="pictures are decoded with PyAV: the extra `media`")
+    model = file_of(tmp_path / "cats.tflite", written(WHOLE), kind)
+    (tmp_path / "cat").mkdir()
+    (tmp_path / "cat" / "1.png").write_bytes(png(200))
+    listed = ListedModel(model.name, pictures=PictureFolder(".", preprocessing="network"))
+    data = subject_of(listed, tmp_path).read_data(ports_of(nn.load(model)))
+    real = (200 - 127.5) / 127.5
+    wanted = round(real * 128 + 128) if kind == "UINT8" else real
+    np.testing.assert_allclose(data.sequences[0].inputs[0], wanted, rtol=1e-6)
+    assert stated_normalization(file_of(tmp_path / "plain.tflite", b"", kind)) is None
 
 
 def test_folders_that_are_no_data(tmp_path: Path) -> None:

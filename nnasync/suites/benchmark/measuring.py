@@ -34,6 +34,7 @@ from nnasync.errors import InvalidArgument, NNError
 from nnasync.extensions import operation_label
 from nnasync.hal import Array
 from nnasync.suites.benchmark.data import Outputs
+from nnasync.suites.benchmark.dividing import dividing_pin
 from nnasync.suites.benchmark.energy import consumed_joules, spent_joules
 from nnasync.suites.benchmark.timing import TimingRules
 
@@ -83,7 +84,10 @@ async def measure(
 ) -> DeviceMeasurement:
     """Measure; `tell` gets what is being done. Raises what compiling and running raise."""
     tell("compile")
-    compiler = _Compiler(runtime, job)
+    pin = None
+    if job.devices is not None and len(job.devices) > 1:
+        pin = await dividing_pin(runtime, job.model, job.devices)
+    compiler = _Compiler(runtime, job, pin)
     begun = time.perf_counter()
     async with compiler.compiled() as net:
         first = time.perf_counter() - begun
@@ -138,9 +142,10 @@ def check_inputs(net: Net, inputs: Inputs) -> None:
 class _Compiler:
     """Compiles the network of a job, again and again; each is closed before the next begins."""
 
-    def __init__(self, runtime: Runtime, job: MeasureJob) -> None:
+    def __init__(self, runtime: Runtime, job: MeasureJob, pin: str | None) -> None:
         self._runtime = runtime
         self._job = job
+        self._options = CompileOptions(wait="best", pin=pin)
 
     @contextlib.asynccontextmanager
     async def compiled(self, cache: Path | None = None) -> AsyncIterator[Net]:
@@ -150,7 +155,7 @@ class _Compiler:
             devices=self._job.devices,
             precision=self._job.precision,
             cache_dir=cache,
-            options=CompileOptions(wait="best"),
+            options=self._options,
         )
         try:
             yield net

@@ -41,6 +41,7 @@ from nnasync.suites.benchmark.pictures import (
     Preprocessing,
     labeled_pictures,
     picture_data,
+    stated_normalization,
 )
 from nnasync.suites.benchmark.running import Subject
 from nnasync.suites.benchmark.signal_evaluators import SignalToNoise, SpeechDistortion
@@ -174,17 +175,19 @@ def _read_data(listed: ListedModel, folder: Path, ports: Ports) -> DataSet:
     sequences = [_sequence(case, folder, ports) for case in listed.cases]
     notes: tuple[str, ...] = ()
     if listed.pictures is not None:
-        shown = _pictures(listed.pictures, folder, ports)
+        shown = _pictures(listed, listed.pictures, folder, ports)
         sequences += shown.sequences
         notes = shown.notes
     return DataSet(tuple(sequences), notes) if sequences else random_data(ports)
 
 
-def _pictures(given: PictureFolder, folder: Path, ports: Ports) -> DataSet:
+def _pictures(listed: ListedModel, given: PictureFolder, folder: Path, ports: Ports) -> DataSet:
     truth = folder / given.truth if given.truth else None
     pictures = labeled_pictures(folder / given.folder, truth)
     classes = _classes(pictures, folder / given.labels if given.labels else None)
-    return picture_data(pictures, classes, ports, given.preprocessing)
+    is_own = given.preprocessing == "network"
+    normalization = stated_normalization(folder / listed.file) if is_own else None
+    return picture_data(pictures, classes, ports, given.preprocessing, normalization)
 
 
 def _classes(pictures: Sequence[LabeledPicture], file: Path | None) -> list[str]:

@@ -6,8 +6,9 @@ the classes of a network, one a line; the name of a picture's label must be one 
 Preprocessing "inception" is that of Android's benchmark: the central square whose side is 87.5 % of
 the shorter side, scaled bilinearly (two by two pixels, without antialiasing), then x * 2/255 - 1. A
 quantized network gets trunc(y / scale + zero point), held within the range of its type: the
-original lets white wrap around to black. "network" is what `nnasync.vision.prepare` makes: what the
-input says of itself, and 0 to 1 for floats.
+original lets white wrap around to black. "network" is what `nnasync.vision.prepare` makes of what
+the file says: the mean and deviation of its metadata, else what the input says of itself, and 0 to
+1 for floats.
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ import msgspec
 import numpy as np
 
 from nnasync._core.execution.ports import Port, Ports
+from nnasync._core.importers import describe
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Array
 from nnasync.suites.benchmark.data import DataSequence, DataSet
 from nnasync.suites.benchmark.media import decoded_picture
-from nnasync.vision import PictureInput, prepare
+from nnasync.vision import Normalization, PictureInput, prepare
 
 Preprocessing = Literal["inception", "network"]
 
@@ -68,11 +70,13 @@ def picture_data(
     classes: Sequence[str],
     ports: Ports,
     preprocessing: Preprocessing = "inception",
+    normalization: Normalization | None = None,
 ) -> DataSet:
     """Pictures as steps for a network; those that do not decode are noted and left out.
 
-    Raises InvalidArgument for labels that are no class, a network that takes no pictures, and where
-    no picture can be decoded.
+    `normalization` is that of the network's metadata, for the preprocessing "network". Raises
+    InvalidArgument for labels that are no class, a network that takes no pictures, and where no
+    picture can be decoded.
     """
     numbers = {name: number for number, name in reversed(list(enumerate(classes)))}
     unknown = sorted({each.label for each in pictures} - set(numbers))
@@ -88,7 +92,7 @@ def picture_data(
         except InvalidArgument:
             broken.append(each.file.name)
             continue
-        step = prepared(pixels, ports.inputs[0], preprocessing)
+        step = prepared(pixels, ports.inputs[0], preprocessing, normalization)
         truth = np.array([numbers[each.label]])
         sequences.append(DataSequence((step[None],), truth=truth))
     if not sequences:
@@ -97,10 +101,26 @@ def picture_data(
     return DataSet(tuple(sequences), notes)
 
 
-def prepared(pixels: Array, port: Port, preprocessing: Preprocessing) -> Array:
+def stated_normalization(model: Path) -> Normalization | None:
+    """What the metadata of a file say of its first input; None where they say nothing.
+
+    Raises what `describe` raises.
+    """
+    first = next(iter(describe(model).inputs), None)
+    if first is None or not first.mean:
+        return None
+    return Normalization(first.mean, first.std)
+
+
+def prepared(
+    pixels: Array,
+    port: Port,
+    preprocessing: Preprocessing,
+    normalization: Normalization | None = None,
+) -> Array:
     """A picture as an input takes it, in the input's shape."""
     if preprocessing == "network":
-        return prepare(pixels, port, fit="crop").input
+        return prepare(pixels, port, fit="crop", normalization=normalization).input
     target = PictureInput.of(port)
     square = scaled_bilinearly(central_square(pixels), (target.height, target.width))
     if target.channels == 1:

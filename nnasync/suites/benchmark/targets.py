@@ -1,8 +1,8 @@
 """What is benchmarked: a device by name, one in a process of its own, several, or the runtime.
 
 `litert-cpu` is an installed device, `module:factory` one that is not, `isolated:litert-cpu` the
-device in a process of its own, `openvino-cpu+nnasync-reference` a network divided between the two
-where that is needed, and `auto` what a runtime with all devices chooses.
+device in a process of its own, `openvino-cpu+nnasync-reference` a network divided between the two,
+and `auto` what a runtime with all devices chooses.
 """
 
 from __future__ import annotations

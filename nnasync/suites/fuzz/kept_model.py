@@ -1,6 +1,6 @@
 """The prepared model of the last input, for a next one that leaves the model as it is.
 
-To prepare takes longer than hundreds of requests. A model that serves several inputs is besides what
+To prepare takes longer than many a request. A model that serves several inputs is besides what
 applications have: what one request leaves behind is there for the next.
 """
 
