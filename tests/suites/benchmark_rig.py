@@ -76,6 +76,15 @@ class DiesInCompile(ReferenceEngine):
         os._exit(3)
 
 
+class TellsSession(ReferenceEngine):
+    """An engine that ends its process with 7 if no terminal of its parent reaches it, else 8."""
+
+    name = "session"
+
+    def compile(self, *arguments: Any, **options: Any) -> Any:
+        os._exit(7 if os.getsid(0) == os.getpid() else 8)
+
+
 class HangsInCompile(ReferenceEngine):
     """An engine that never has a plan."""
 

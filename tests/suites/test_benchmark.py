@@ -157,6 +157,17 @@ async def test_a_death_in_a_child_is_a_crash_and_the_next_goes_on(tmp_path: Path
 
 
 @here
+async def test_ctrl_c_in_a_terminal_does_not_reach_a_child(tmp_path: Path) -> None:
+    """It would say where it was interrupted, if it still starts."""
+    target = BenchTarget.of("tests.suites.benchmark_rig:TellsSession")
+    benchmark = Benchmark((doubling(tmp_path),), (target,), (), rules=QUICK)
+    gathering = Gathering("benchmark", "")
+    async with open_children() as children:
+        await run_benchmark(benchmark, children, gathering)
+    assert gathering.rows[0].text == "the process died (exit code 7): compile"
+
+
+@here
 async def test_a_device_that_does_not_answer_hangs(tmp_path: Path) -> None:
     """However short the patience: what holds the compilation up would do so for ever."""
     hangs = BenchTarget.of("tests.suites.benchmark_rig:HangsInCompile")

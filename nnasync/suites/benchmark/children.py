@@ -166,7 +166,11 @@ class _Child:
     async def started(cls, hello: ChildHello) -> _Child:
         """A new process."""
         process = await anyio.open_process(
-            [sys.executable, *CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=None
+            [sys.executable, *CHILD],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=None,
+            start_new_session=True,  # Ctrl-C is the parent's, also while the child starts.
         )
         child = cls(process)
         await child._send(hello)

@@ -181,7 +181,10 @@ async def child(setting: Setting, limit_s: float) -> AsyncIterator[Child]:
     """A process with its device open; it is gone at the end."""
     with tempfile.TemporaryFile() as errors:
         process = await anyio.open_process(
-            [sys.executable, *WORKER], stdout=subprocess.PIPE, stderr=errors
+            [sys.executable, *WORKER],
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            start_new_session=True,  # Ctrl-C is the parent's, also while the child starts.
         )
         try:
             one = Child(setting, process, errors, limit_s)
