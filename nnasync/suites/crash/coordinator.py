@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import shlex
 import tempfile
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
@@ -38,6 +39,7 @@ from nnasync.suites.crash.verdicts import (
 from nnasync.suites.results import Finding, Standing, SuiteRow
 
 QUIET = "answers in quiet"
+_MOST_TOLD = 200
 PATIENCE_S = 30.0
 LEAST_DEGRADATION_S = 1.2
 """Shorter rounds would tell of chance alone."""
@@ -138,7 +140,8 @@ class _OneDevice:
         report = ends[-1].report or ChildReport()
         standing = max((end.standing for end in ends), key=list(Standing).index)
         texts = [end.text for end in ends if end.text]
-        texts += [f"{name} is not taken: {why}" for name, why in report.declined.items()]
+        if report.declined:
+            texts.append(_declined(report.declined))
         if standing is Standing.SUCCESS and not report.networks:
             standing = Standing.SKIPPED
         failures = [text for end in ends for text in _faults(end)]
@@ -284,3 +287,9 @@ def expected_rows(plan: CrashPlan) -> int:
     """How many rows a plan gives."""
     modes = [mode for mode in MODES if mode.name in plan.modes]
     return len(plan.devices) * (1 + sum(len(mode.sets_at(plan.scale)) for mode in modes))
+
+
+def _declined(why: dict[str, str]) -> str:
+    """Which networks are not taken, and why the first one is not, in a line."""
+    name, reason = next(iter(why.items()))
+    return f"not taken: {', '.join(why)}; {name}: {textwrap.shorten(reason, _MOST_TOLD)}"

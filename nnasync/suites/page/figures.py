@@ -13,7 +13,7 @@ from nnasync._core.pages.tables import row as table_row
 from nnasync.suites.page.shown import cell, is_drawable, shown, title
 from nnasync.suites.results import Better, SuiteFigure, SuiteRow
 
-_MOST_COLUMNS = 10
+_MOST_COLUMNS = 7
 _BESIDE = 5
 """So many subjects have room in one chart."""
 _WIDE = 8.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -67,3 +68,27 @@ def test_what_is_folded_opens_for_paper(opened: Browser) -> None:
     assert script(asked) is False
     opened.driver.execute_cdp_cmd("Page.printToPDF", {})
     assert script(asked) is True
+
+
+def test_tables_of_six_devices_fit_a_desktop(opened: Browser, tmp_path: Path) -> None:
+    """With the names, intervals and verdicts that a benchmark has."""
+    means = ("latency mean", "compilation without cache mean", "compilation to cache mean")
+    names = ("latency p50", "latency p95", "first compilation", "cache", "largest error")
+    long = [SuiteFigure(name, 123.456, "ms", 112.345, 134.567, is_worse=True) for name in means]
+    long += [SuiteFigure(name, 123.456, "ms") for name in names]
+    devices = ("nnasync-reference", "litert-cpu", "openvino-cpu", "onnxruntime-cpu", "auto")
+    text = "litert-cpu (xnnpack-products, 2 threads); random inputs"
+    rows = [
+        replace(row(subject="mobilenet", device=device), text=text, figures=tuple(long))
+        for device in (*devices, "litert-cpu (plain kernels)")
+    ]
+    write_page(result(*rows), tmp_path / "wide.html")
+    size = {"width": 1240, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    opened.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    opened.driver.get((tmp_path / "wide.html").as_uri())
+    script = (
+        "return [...document.querySelectorAll('.scroll')].map(e => [e.scrollWidth, e.clientWidth])"
+    )
+    widths = opened.driver.execute_script(script)
+    assert widths
+    assert [inner for inner, outer in widths if inner > outer] == []
