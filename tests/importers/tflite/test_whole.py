@@ -292,6 +292,15 @@ def test_inputs_that_litert_takes_to_be_there_must_not_be_left_out(tmp_path: Pat
         load(path)
 
 
+def test_a_slice_has_as_many_inputs_as_litert_reads(tmp_path: Path) -> None:
+    tensors = [T("UINT8", (4, 5), None), T("INT32", (2,), np.ones(2, np.int32))]
+    op = Op("STRIDED_SLICE", (0, 1), (2,), "StridedSliceOptions")
+    path = tmp_path / "slice.tflite"
+    path.write_bytes(tflite_file([*tensors, tensors[0]], [op], [0], [2]))
+    with pytest.raises(ModelError, match=r"operator 0 \(STRIDED_SLICE\): has 2 inputs"):
+        load(path)
+
+
 @pytest.mark.parametrize("type", ["FLOAT32", "INT64"])
 def test_tensors_of_rank_0_are_taken_and_given(tmp_path: Path, type: str) -> None:
     number = T(type, ())

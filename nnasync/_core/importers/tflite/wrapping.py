@@ -73,7 +73,7 @@ _MAY_BE_LEFT_OUT: dict[str, int] = {
 }
 """From which input on an operator's inputs may be left out; all others LiteRT takes to be there."""
 
-_LEAST_INPUTS = {"SLICE": 3}
+_LEAST_INPUTS = {"SLICE": 3, "STRIDED_SLICE": 4}
 """Of how many inputs LiteRT takes an operator to have without a look."""
 
 _LARGEST_RADIUS = 1 << 16
