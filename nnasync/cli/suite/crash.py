@@ -60,10 +60,11 @@ def add_targets(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--device",
         nargs="+",
+        action="extend",
         type=device,
-        default=[ALL],
         metavar="NAME",
-        help="devices, by name or as module:factory, or all that are installed (all)",
+        help="devices, by name or as module:factory, or all that are installed; may be repeated "
+        "(all)",
     )
     parser.add_argument(
         "--models",
@@ -81,8 +82,9 @@ def scale(text: str) -> float:
     return value
 
 
-def wanted_devices(names: list[str]) -> tuple[str, ...]:
-    """The devices that are asked for, each once."""
+def wanted_devices(names: list[str] | None) -> tuple[str, ...]:
+    """The devices that are asked for, each once; all where none are."""
+    names = names or [ALL]
     if ALL in names:
         here = [each.name for each in installed() if not each.absence]
         names = [*(name for name in names if name != ALL), *here]

@@ -28,6 +28,16 @@ def test_a_mode_is_run_and_its_result_written(
     assert "model-loading-stress: 1 client" in capsys.readouterr().out
 
 
+def test_devices_may_be_named_one_by_one(tmp_path: Path) -> None:
+    small_networks(tmp_path, 1)
+    file = tmp_path / "crash.json"
+    words = ["suite", "crash", "model-loading-stress", "--models", str(tmp_path), "--scale", "1e-6"]
+    words += ["--device", "nnasync-reference", "--device", DEVICES + "right", "--json", str(file)]
+    assert main(words) == 0
+    devices = [row.device for row in read_suite(file).rows]
+    assert list(dict.fromkeys(devices)) == ["nnasync-reference", DEVICES + "right"]
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
