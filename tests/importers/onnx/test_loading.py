@@ -206,3 +206,10 @@ def test_odd_numbers_in_a_file_do_not_warn(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         nn.load(path)
+
+
+def test_an_output_that_is_an_input_is_not_run_whole(tmp_path: Path) -> None:
+    """ONNX Runtime leaves where it is to be as it was."""
+    path = written(tmp_path, message([], X, X, opset=6))
+    with pytest.raises(ModelError, match='output "x" is an input, and computed by no node'):
+        nn.load(path)

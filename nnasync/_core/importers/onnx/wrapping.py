@@ -16,8 +16,13 @@ from nnasync.memory import Pool
 def wrap(graph: OnnxGraph, file: bytes | Pool, name: str, reason: str) -> Model:
     """The model that runs a file whole; `reason` becomes a part of the name of the file's operand.
 
-    Raises ModelError for inputs or outputs that no operand can hold.
+    Raises ModelError for inputs or outputs that no operand can hold, and for an output that is an
+    input as it is, which ONNX Runtime does not copy to where an output is to be.
     """
+    given = {port.name for port in graph.inputs}
+    for port in graph.outputs:
+        if port.name in given:
+            raise ModelError(f'output "{port.name}" is an input, and computed by no node')
     return whole(
         ONNX.name,
         file,
