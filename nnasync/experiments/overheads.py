@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
+import os
 import statistics
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+import anyio
+import anyio.to_thread
 import msgspec
 import numpy as np
+import sniffio
 
 from nnasync._core.clock import now_ns
 from nnasync._core.drivers.null import NullEngine
 from nnasync._core.model import ModelBuilder
 from nnasync._core.runtime import Options, open_runtime, run
-from nnasync._core.state_files import state_folder
-from nnasync.experiments.arrivals import Periodic
+from nnasync._core.state_files import read_state, state_folder, write_state
+from nnasync.experiments.arrivals import Poisson
 from nnasync.experiments.checks import at_least
 from nnasync.experiments.costs import Constant
+from nnasync.experiments.delays import Delays, delays_of, middle_of
 from nnasync.experiments.real import run_real
+from nnasync.experiments.record import Recording, RunResult
 from nnasync.experiments.workload import Stream, Workload
-from nnasync.machine import Costs, costs_here
+from nnasync.machine import Costs, cores_allowed, costs_here
 
 _CALLS, _WARM = 300, 50
-_PACED, _PACE_MS, _COST_MS = 200, 5.0, 1.0
+_SAMPLES, _REQUESTS, _WARM_UP_MS = 5, 300, 100.0
+_COST_MS, _STEP_MS, _LOAD = 3.0, 1.0, 0.6
+_MOST_BYTES = 1 << 16
 
 
 class Overheads(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -30,10 +41,9 @@ class Overheads(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hop_ns is from the loop to a worker and back, or from any thread into the loop and back;
     cold_hop_ns the same where the worker has slept for a while. call_ns is how long a call keeps
     the thread of the loop busy, half of it before it is submitted, and half after it has been
-    answered. pause_ns is how much later than all that a request is answered that comes while the
-    loop sleeps: timers are late, and cores that have nothing to do take their time to wake.
-    inline_budget_ns is how long a request may take on the thread of the loop itself, 0 for none,
-    and stall_budget_ns how long they may keep it in one turn.
+    answered. inline_budget_ns is how long a request may take on the thread of the loop itself, 0
+    for none, and stall_budget_ns how long they may keep it in one turn. Where there are `delays`
+    they are what passes on the way to a worker and back, and hops only decide what runs where.
     """
 
     hop_ns: int
@@ -41,38 +51,80 @@ class Overheads(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     call_ns: int
     inline_budget_ns: int = 0
     stall_budget_ns: int = 1_000_000
-    pause_ns: int = 0
+    delays: Delays | None = None
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
-            at_least(name, getattr(self, name), 0)
+            if name != "delays":
+                at_least(name, getattr(self, name), 0)
 
 
-def overheads_here() -> Overheads:
-    """The overheads of this machine, measured in a second and a half; blocks.
+class _Kept(msgspec.Struct, frozen=True):
+    """The content of the file: the overheads, and the costs of the machine as they were then."""
 
-    Hops are those that the machine's calibration has kept (`nnasync.machine.costs_here`); what a
-    call costs is measured beside them, and what pauses do by a run for real of requests that come
-    one at a time. Raises OSError or RuntimeError where that cannot be.
+    costs: Costs
+    overheads: Overheads
+
+
+def overheads_here(*, again: bool = False) -> Overheads:
+    """The overheads of this machine: the kept ones, else measured in four seconds; blocks.
+
+    They are those of an event loop as `nnasync.run` makes it. Raises as `overheads_of_this_loop`.
     """
-    costs = costs_here(state_folder())
     # On a thread of its own, since this one may have a loop already.
     with ThreadPoolExecutor(1) as threads:
-        called_ns = threads.submit(run, _call_ns).result()
-        return overheads_of(costs, called_ns, threads.submit(run, _paced_ns).result())
+        measure = functools.partial(overheads_of_this_loop, again=again)
+        return threads.submit(run, measure).result()
 
 
-def overheads_of(costs: Costs, called_ns: int, paced_ns: int = 0) -> Overheads:
+async def overheads_of_this_loop(*, again: bool = False) -> Overheads:
+    """The overheads of this machine and the loop that this runs on, kept or measured on it.
+
+    Hops are those that the machine's calibration has kept (`nnasync.machine.costs_here`); what a
+    call costs is measured beside them, and delays in a run for real. They are kept beside the
+    calibration, and measured anew where that was, or when `again` says so. Raises OSError or
+    RuntimeError where that cannot be.
+    """
+    folder = state_folder()
+    costs = await anyio.to_thread.run_sync(costs_here, folder)
+    path = os.path.join(folder, f"overheads-{_loop_name()}.msgpack")
+    kept = None if again else _read(path)
+    if kept is not None and kept.costs == costs:
+        return kept.overheads
+    called_ns = await _call_ns()
+    samples = [await _sample(seed) for seed in range(_SAMPLES)]
+    overheads = overheads_of(costs, called_ns, samples)
+    write_state(path, msgspec.msgpack.encode(_Kept(costs, overheads)))
+    return overheads
+
+
+def overheads_of(costs: Costs, called_ns: int, samples: Sequence[RunResult] = ()) -> Overheads:
     """From the costs of a machine, and what calls take there beside their runs, by a worker.
 
-    `called_ns` is that of calls in a row, `paced_ns` that of calls with pauses between them.
+    `called_ns` is that of calls in a row; `samples` are real runs as `overheads_here` makes them.
     """
     hop_ns, called_ns = costs.hop.low_ns, max(called_ns, costs.hop.low_ns)
     cold_hop_ns = max(hop_ns, costs.cold_hop.low_ns)
-    # A request that comes from elsewhere is half a hop away from the loop.
-    known_ns = called_ns + cold_hop_ns - hop_ns + hop_ns // 2
-    pause_ns = max(0, paced_ns - known_ns)
-    return Overheads(hop_ns, cold_hop_ns, called_ns - hop_ns, pause_ns=pause_ns)
+    call_ns = called_ns - hop_ns
+    delays = [delays_of(sample, round(_COST_MS * 1e6), call_ns) for sample in samples]
+    return Overheads(hop_ns, cold_hop_ns, call_ns, delays=middle_of(delays) if delays else None)
+
+
+def _loop_name() -> str:
+    """Which kind of event loop this runs on; each costs something else."""
+    library = sniffio.current_async_library()
+    if library == "asyncio":
+        return type(asyncio.get_running_loop()).__module__.partition(".")[0]
+    return library
+
+
+def _read(path: str) -> _Kept | None:
+    """What a file has; None for one that is damaged, or not there."""
+    data = read_state(path, _MOST_BYTES)
+    try:
+        return None if data is None else msgspec.msgpack.decode(data, type=_Kept)
+    except msgspec.MsgspecError:
+        return None
 
 
 async def _call_ns() -> int:
@@ -91,12 +143,17 @@ async def _call_ns() -> int:
     return round(statistics.median(taken_ns[_WARM:]))
 
 
-async def _paced_ns() -> int:
-    """What a request takes beside its cost that comes when the one before it is long answered."""
+async def _sample(seed: int) -> RunResult:
+    """A run of one stream on this machine, of which some requests wait for others, kept whole."""
+    cores = min(2, cores_allowed())
+    rate_hz = _LOAD * cores * 1e3 / _COST_MS
     stream = Stream(
-        name="paced",
-        arrivals=Periodic(_PACE_MS),
-        cost=Constant(_COST_MS),
+        name="sample", arrivals=Poisson(rate_hz), cost=Constant(_COST_MS), step_ms=_STEP_MS
     )
-    found = await run_real(Workload((stream,)), requests=_PACED)
-    return max(0, round(found.streams[0].latency.mean_ns - _COST_MS * 1e6))
+    return await run_real(
+        Workload((stream,)),
+        cores=cores,
+        seed=seed,
+        requests=_REQUESTS,
+        record=Recording(_WARM_UP_MS, _REQUESTS),
+    )

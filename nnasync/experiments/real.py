@@ -14,6 +14,7 @@ is not told of the deadline, and so cannot go by it.
 from __future__ import annotations
 
 import contextlib
+import gc
 import math
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any, Literal
@@ -180,6 +181,12 @@ class _RealRun:
         )
         for each in self.streams:
             each.begin_callers(planner)
+        with _little_garbage():
+            await self._answer_due(planner, queued, end_ns)
+        if self.failure is not None:
+            raise self.failure
+
+    async def _answer_due(self, planner: Planner, queued: Sequence[int], end_ns: int) -> None:
         self.start_ns = now_ns()
         self.trace.begin(self.start_ns)
         async with anyio.create_task_group() as answers:
@@ -190,8 +197,6 @@ class _RealRun:
                     self._sample(sum(queued))
                     for arrival in due:
                         answers.start_soon(self._answer, arrival, planner, answers.cancel_scope)
-        if self.failure is not None:
-            raise self.failure
 
     async def _answer(self, arrival: Arrival, planner: Planner, scope: anyio.CancelScope) -> None:
         """Have a request answered; a call that fails, and is not just refused, ends the run."""
@@ -283,6 +288,17 @@ class _RealStream:
 
     def _think(self, planner: Planner, from_ns: int) -> None:
         planner.plan(Arrival(from_ns + next(self._thinking), self.number, 0))
+
+
+@contextlib.contextmanager
+def _little_garbage() -> Iterator[None]:
+    """Have the collector pass over what is there already: looking at it all takes it for long."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 def _what_became(error: Refused) -> Outcome:

@@ -47,6 +47,8 @@ class Cores(Instrument):
         with self._lock:
             core = self._taken.pop(threading.get_ident())
             heapq.heappush(self._free, core)
+        if self._start_ns is not None:
+            self._recorder.queued(self._here.request, task.ready_ns - self._start_ns)
         self._note(core, begun_ns, ended_ns)
 
     def inline_run(self, name: str, begun_ns: int, ended_ns: int) -> None:

@@ -4,7 +4,8 @@ The first number of its input is what the execution costs in nanoseconds, the se
 its request. Time passes asleep until shortly before the end, and then awake, since the system wakes
 sleepers late; with `spins` it passes awake throughout, which loads a core as arithmetic would.
 Whoever is awake computes checksums, for which the interpreter lock is let go. Between its steps an
-execution looks at its stop flag, and goes on from there when it is run again.
+execution looks at its stop flag. One that stops has done as much as time has passed, and goes on
+from there when it is run again: what its stop was late by is part of its cost, not more of it.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class _CostPlan(Plan):
 
 
 class _CostCall(BoundCall):
-    """An execution: `_ends` are the ends of its steps to come, `_at_ns` is how far it has come."""
+    """An execution: `_ends` are the ends of its steps to come, `_at_ns` is how much was done."""
 
     def __init__(
         self, engine: CostEngine, told: hal.Array | None, outputs: Sequence[Target]
@@ -91,9 +92,9 @@ class _CostCall(BoundCall):
         for done, end_ns in enumerate(self._ends):
             if stop.raised:
                 self._ends = self._ends[done:]
+                self._at_ns = now_ns() - began_ns
                 return False
             pass_time(began_ns + end_ns, spins=engine.spins)
-            self._at_ns = end_ns
         self._ends = None
         for output in self._outputs:
             if not isinstance(output, OutputBuffer):

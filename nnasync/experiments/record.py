@@ -12,6 +12,7 @@ import math
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from nnasync.experiments.checks import at_least
 from nnasync.experiments.latencies import Latencies, LatencyHistogram
@@ -97,7 +98,7 @@ class StreamResult(msgspec.Struct, frozen=True):
         return self.met / asked if asked else math.nan
 
 
-class Span(msgspec.Struct, frozen=True, array_like=True):
+class Span(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A piece of a request's run, on one core without a break; stream and request are numbers."""
 
     core: int
@@ -107,14 +108,18 @@ class Span(msgspec.Struct, frozen=True, array_like=True):
     ended_ns: int
 
 
-class RequestRow(msgspec.Struct, frozen=True, array_like=True):
-    """A request of the window that is kept; `ended_ns` is when its outcome was known."""
+class RequestRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A request of the window that is kept; `ended_ns` is when its outcome was known.
+
+    `queued_ns` is when it was submitted to the queue of the workers; -1 where it never was.
+    """
 
     stream: int
     request: int
     arrived_ns: int
     ended_ns: int
     outcome: Outcome
+    queued_ns: int = -1
 
 
 class RunResult(msgspec.Struct, frozen=True):
@@ -247,6 +252,7 @@ class Recorder:
         self._window = recording.timeline_requests
         self._spans: list[Span] = []
         self._rows: list[RequestRow] = []
+        self._queued_ns: dict[int, int] = {}
 
     def until(self, ends_ns: int) -> None:
         """Note when the run ends, before its first request, where that is known."""
@@ -280,6 +286,11 @@ class Recorder:
         if number >= 0:
             self._rows[number] = RequestRow(stream, number, planned_ns, ended_ns, outcome)
 
+    def queued(self, number: int, at_ns: int) -> None:
+        """Note when a request was submitted to the queue, if it is of the window."""
+        if number >= 0:
+            self._queued_ns[number] = at_ns
+
     def ran(self, core: int, stream: int, number: int, began_ns: int, ended_ns: int) -> None:
         """Note a piece of a run, if its request is of the window."""
         if number >= 0:
@@ -299,9 +310,11 @@ class Recorder:
     ) -> RunResult:
         """The record of the run; requests without an outcome are pending at its end."""
         rows = (
-            RequestRow(row.stream, row.request, row.arrived_ns, duration_ns, row.outcome)
-            if row.outcome is Outcome.PENDING
-            else row
+            replace(
+                row,
+                ended_ns=duration_ns if row.outcome is Outcome.PENDING else row.ended_ns,
+                queued_ns=self._queued_ns.get(row.request, -1),
+            )
             for row in self._rows
         )
         return RunResult(

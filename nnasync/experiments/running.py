@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from nnasync.errors import GeneralFailure, NNError
 from nnasync.experiments.experiment import Experiment, Point, at_point
 from nnasync.experiments.networks import with_measured_networks
-from nnasync.experiments.overheads import Overheads, overheads_here
+from nnasync.experiments.overheads import Overheads, overheads_of_this_loop
 from nnasync.experiments.real import run_real
 from nnasync.experiments.record import Recording, RunResult
 from nnasync.experiments.results import Machine, Results
@@ -61,7 +61,9 @@ async def run(
         GeneralFailure: A process that simulates ended.
     """
     points = await with_measured_networks(await anyio.to_thread.run_sync(experiment.points))
-    simulated = await _simulated(experiment, points) if how != "real" else []
+    simulated: list[Task] = []
+    if how != "real":
+        simulated = await _simulated(experiment, points, is_compared=how == "both")
     repeats = range(experiment.real_repeats if how != "simulate" else 0)
     real = [Task(point, repeat) for point in points for repeat in repeats]
     began_at = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
@@ -79,10 +81,12 @@ async def run(
     )
 
 
-async def _simulated(experiment: Experiment, points: tuple[Point, ...]) -> list[Task]:
+async def _simulated(
+    experiment: Experiment, points: tuple[Point, ...], *, is_compared: bool
+) -> list[Task]:
     overheads: dict[str, Overheads | None] = {"none": None}
     if any(point.experiment.overheads == "measured" for point in points):
-        overheads["measured"] = await anyio.to_thread.run_sync(overheads_here)
+        overheads["measured"] = await overheads_of_this_loop(again=is_compared)
     return [
         Task(point, repeat, overheads[point.experiment.overheads])
         for point in points

@@ -4,14 +4,17 @@
 request that comes, or is answered, while the loop is busy has to wait for it; each call takes
 `call_ns` of it, in two halves.
 
-*Workers.* Half of a hop passes from the submission until a worker that slept begins, and half of
-one from the end of a run until the loop is told. A worker that has just ended something takes the
-next request without a hop. One that slept for longer than a millisecond takes longer to begin
-(`cold_hop_ns`).
+*Delays* are drawn of those that were measured on a machine (`delays`), or are hops of one length.
+One passes from the planned time of a request until the loop begins its call, another one from its
+submission until a worker begins that had nothing to do, and a third one from the end of its run
+until the loop takes up the answer. A worker that has just ended something goes on with the next
+request sooner. Without measured delays it does so at once, and one that slept for longer than a
+millisecond takes longer to begin (`cold_hop_ns`).
 
-*Two sets of threads.* Under the default rule LOW has threads of its own. What is more urgent does
-not wait until LOW, which was asked to give way, has come to a border: it begins at once, beside it.
-Under a policy all cores are alike.
+*Two sets of threads.* Under the default rule LOW has threads of its own, which are woken by the
+others when those have nothing more to do. What is more urgent does not wait until LOW, which was
+asked to give way, has come to a border: it begins at once, beside it. Under a policy all cores are
+alike.
 
 *Inline.* With an inline budget short requests run on the thread of the loop, which does nothing
 else then (`simulation_lane`). What they may take of one turn is limited: a turn is all that had
@@ -30,6 +33,7 @@ from nnasync._core.workers.admission import NEXT_TURN, RUN, WORKER
 from nnasync.experiments.overheads import Overheads
 from nnasync.experiments.record import Outcome, Recorder
 from nnasync.experiments.simulation_cores import OTHERS, Settings, Simulation
+from nnasync.experiments.simulation_delays import SLEEPS_DEEPLY_NS, SimulatedDelays
 from nnasync.experiments.simulation_lane import SimulatedLane
 from nnasync.experiments.simulation_requests import Request
 from nnasync.experiments.workload import Stream
@@ -38,7 +42,6 @@ from nnasync.scheduler import Policy
 
 _POSTS, _TURNS, _SUBMITS = range(OTHERS, OTHERS + 3)
 _REGULAR = (Priority.HIGH, Priority.MEDIUM)
-_SLEEPS_DEEPLY_NS = 1_000_000
 
 
 class LoopSimulation(Simulation):
@@ -53,30 +56,27 @@ class LoopSimulation(Simulation):
         overheads: Overheads,
     ) -> None:
         super().__init__(streams, settings, policy, recorder)
-        self._there_ns = overheads.hop_ns // 2
-        self._cold_there_ns = overheads.cold_hop_ns - self._there_ns
-        self._back_ns = overheads.hop_ns - self._there_ns
-        self._pause_ns = overheads.pause_ns
+        self._delays = SimulatedDelays(overheads, settings.seed)
         self._before_ns = overheads.call_ns // 2
         self._after_ns = overheads.call_ns - self._before_ns
         self._posted: deque[Request] = deque()
         self._loop_free_ns = 0
         self._outcomes: dict[Request, Outcome] = {}
         # The number behind the workers' is that of the loop's own thread.
-        self._asleep_since_ns = [-_SLEEPS_DEEPLY_NS] * (settings.cores + 1)
+        self._asleep_since_ns = [-SLEEPS_DEEPLY_NS] * (settings.cores + 1)
         self._lane: SimulatedLane | None = None
         if overheads.inline_budget_ns:
             self._lane = SimulatedLane(overheads, self._scheduler, settings.cores - 1)
         self._left_in_turn = 0
         self._awake = -1
+        self._awake_for_low = False
         self._beside: list[int] = []
 
     # -- the loop
 
     def _submit(self, now: int, request: Request) -> None:
         """A request comes by a thread of its own, which wakes the loop."""
-        pause_ns = 0 if self._posted or now < self._loop_free_ns else self._pause_ns
-        self._push(now + self._back_ns + pause_ns, _POSTS, request)
+        self._push(now + next(self._delays.comes_ns), _POSTS, request)
 
     def _other(self, now: int, kind: int, what: Any) -> None:
         if kind == _POSTS:
@@ -86,6 +86,7 @@ class LoopSimulation(Simulation):
         elif kind == _TURNS:
             self._turn(now)
         elif not what.is_over:
+            self._recorder.queued(what.number, now)
             super()._submit(now, what)
 
     def _turn(self, now: int) -> None:
@@ -120,6 +121,8 @@ class LoopSimulation(Simulation):
         if where is RUN and self._lane is not None:
             self._run_here(self._loop_free_ns, request, self._lane)
         else:
+            if not request.source.is_network:
+                request.cost_ns += next(self._delays.device_ns)
             self._push(self._loop_free_ns, _SUBMITS, request)
 
     def _run_here(self, now: int, request: Request, lane: SimulatedLane) -> None:
@@ -146,7 +149,7 @@ class LoopSimulation(Simulation):
         request.is_over = True
         self._outcomes[request] = outcome
         by_thread = outcome in (Outcome.MET, Outcome.LATE, Outcome.EXPIRED)
-        self._push(now + self._back_ns * by_thread, _POSTS, request)
+        self._push(now + next(self._delays.heard_ns) if by_thread else now, _POSTS, request)
 
     def _tell(self, now: int, request: Request, outcome: Outcome) -> None:
         self._answered_ns = now
@@ -155,16 +158,18 @@ class LoopSimulation(Simulation):
     # -- workers
 
     def _begin(self, now: int, request: Any) -> None:
-        """A worker takes a request: at once if it is awake, else after its half of a hop."""
-        core = self._free[-1]
-        hop_ns = 0
-        if core != self._awake:
-            is_cold = now - self._asleep_since_ns[core] > _SLEEPS_DEEPLY_NS
-            hop_ns = self._cold_there_ns if is_cold else self._there_ns
-        super()._begin(now + hop_ns, request)
+        """A worker takes a request: soon if it is awake, else when it has been woken."""
+        core, late_ns = self._free[-1], 0
+        is_low = request.priority is Priority.LOW
+        if core == self._awake:
+            late_ns = next(self._delays.follows_ns)
+        if core != self._awake or (is_low is not self._awake_for_low and not self._is_governed):
+            late_ns += self._delays.begins_ns(now - self._asleep_since_ns[core])
+        super()._begin(now + late_ns, request)
 
     def _end(self, now: int, request: Request) -> None:
         core = self._awake = request.core
+        self._awake_for_low = request.priority is Priority.LOW
         self._asleep_since_ns[core] = now
         super()._end(now, request)
         self._awake = -1
@@ -195,6 +200,6 @@ class LoopSimulation(Simulation):
                 return
             if not self._beside:
                 self._beside.append(len(self._asleep_since_ns))
-                self._asleep_since_ns.append(-_SLEEPS_DEEPLY_NS)
+                self._asleep_since_ns.append(-SLEEPS_DEEPLY_NS)
             self._free.append(self._beside.pop())
             self._begin(now, job)

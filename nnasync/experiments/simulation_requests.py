@@ -67,6 +67,7 @@ class Source:
         "deadline_ns",
         "estimate",
         "is_endless",
+        "is_network",
         "name",
         "number",
         "priority",
@@ -95,6 +96,7 @@ class Source:
         self.thinking: Iterator[int] | None = None
         self.costs: Iterator[int] = iter(())
         self._blocks: Iterator[RequestBlock] = iter(())
+        self.is_network = isinstance(stream.cost, Network)
         self.is_endless = not isinstance(stream.arrivals, Trace)
         self.callers = 1
         """How many requests may come before any is answered, but for those of open streams."""

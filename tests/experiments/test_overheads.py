@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,6 +14,8 @@ from nnasync.errors import ExperimentError
 from nnasync.experiments import (
     ClosedLoop,
     Constant,
+    Delays,
+    Network,
     Overheads,
     Periodic,
     Recording,
@@ -208,31 +211,81 @@ def test_overheads_of_nothing_change_nothing() -> None:
     assert ideal.busy_ns == real.busy_ns
 
 
-def test_the_overheads_of_this_machine_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nnasync.experiments.overheads.costs_here", lambda folder: USUAL_COSTS)
+def test_the_overheads_of_this_machine_are_measured_and_kept(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("NNASYNC_STATE_DIR", str(tmp_path))
+    module = "nnasync.experiments.overheads"
+    monkeypatch.setattr(f"{module}.costs_here", lambda folder: USUAL_COSTS)
+    monkeypatch.setattr(f"{module}._SAMPLES", 1)
+    monkeypatch.setattr(f"{module}._REQUESTS", 60)
     found = overheads_here()
     assert 0 < found.hop_ns == USUAL_COSTS.hop.low_ns <= found.cold_hop_ns
-    assert overheads_of(USUAL_COSTS, 1).call_ns == 0
     assert 0 <= found.call_ns < 10**9
-    assert 0 <= found.pause_ns < 10**9
+    assert found.delays is not None
+    assert max(found.delays.comes_ns) > 0
+    assert overheads_here() == found
+    assert overheads_here(again=True) != found
+    for file in tmp_path.iterdir():
+        file.write_bytes(b"damaged")
+    assert overheads_here() != found
 
 
-def test_what_pauses_do_is_what_is_left_of_paced_calls() -> None:
-    hop_ns, cold_hop_ns = USUAL_COSTS.hop.low_ns, USUAL_COSTS.cold_hop.low_ns
-    known_ns = 50_000 + cold_hop_ns + hop_ns // 2
-    found = overheads_of(USUAL_COSTS, hop_ns + 50_000, known_ns + 7_000)
-    assert (found.call_ns, found.pause_ns) == (50_000, 7_000)
-    assert overheads_of(USUAL_COSTS, hop_ns + 50_000, known_ns - 1).pause_ns == 0
+def test_overheads_without_a_sample_are_hops_alone() -> None:
+    assert overheads_of(USUAL_COSTS, 1).call_ns == 0
+    assert overheads_of(USUAL_COSTS, 1).delays is None
 
 
-def test_who_comes_while_the_loop_sleeps_is_answered_later() -> None:
-    paced = Workload((stream("a", arrivals=Periodic(10.0)),))
-    pause = Overheads(hop_ns=0, cold_hop_ns=0, call_ns=0, pause_ns=MS)
-    found, ideal = (
-        simulate(paced, overheads=each, duration_ns=10**9).streams[0].latency
-        for each in (pause, None)
+LATE = Delays(
+    comes_ns=(300 * US,),
+    begins_ns=(70 * US,),
+    follows_ns=(20 * US,),
+    device_ns=(10 * US,),
+    heard_ns=(50 * US,),
+)
+
+
+def late(*streams: Stream, delays: Delays = LATE, **options: Any) -> RunResult:
+    overheads = Overheads(hop_ns=0, cold_hop_ns=0, call_ns=0, delays=delays)
+    return simulate(
+        Workload(streams), duration_ns=100 * MS, overheads=overheads, record=ALL, **options
     )
-    assert found.mean_ns == ideal.mean_ns + MS
+
+
+def test_measured_delays_pass_on_the_way_of_a_request() -> None:
+    found = late(stream(), stream("b"))
+    first, second = sorted(found.spans, key=lambda span: span.began_ns)
+    assert {row.queued_ns for row in found.requests} == {300 * US}
+    assert (first.began_ns, first.ended_ns) == (370 * US, 2_380 * US)
+    # The worker is awake when it has ended the first one.
+    assert second.began_ns == first.ended_ns + 20 * US
+    told = sorted(row.ended_ns for row in found.requests)
+    assert told == [first.ended_ns + 50 * US, second.ended_ns + 50 * US]
+
+
+def test_low_is_woken_by_a_worker_that_has_ended_what_was_more_urgent() -> None:
+    high, low = stream("high", priority="high"), stream("low", priority="low")
+    for policy, delay_us in ((None, 90), ("fifo", 20)):
+        found = late(high, low, policy=policy)
+        first, second = sorted(found.spans, key=lambda span: span.began_ns)
+        assert (first.stream, second.stream) == (0, 1)
+        assert second.began_ns == first.ended_ns + delay_us * US
+
+
+def test_what_stands_for_costs_is_late_and_a_network_is_not() -> None:
+    network = stream(cost=Network("net.nnm", (2.0,)))
+    (span,) = late(network).spans
+    assert span.ended_ns - span.began_ns == 2 * MS
+
+
+def test_delays_are_drawn_by_the_seed() -> None:
+    varied = msgspec.structs.replace(LATE, comes_ns=(0, 100 * US, 900 * US))
+    often = stream(arrivals=Periodic(5.0))
+    first, again, other = (late(often, delays=varied, seed=seed) for seed in (1, 1, 2))
+    assert msgspec.json.encode(first) == msgspec.json.encode(again)
+    queued = [row for row in first.requests if row.queued_ns >= 0]
+    assert {row.queued_ns - row.arrived_ns for row in queued} == set(varied.comes_ns)
+    assert first.requests != other.requests
 
 
 def test_overheads_that_cannot_be_are_refused() -> None:

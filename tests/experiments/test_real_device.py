@@ -80,7 +80,8 @@ def test_a_run_that_is_stopped_goes_on_from_its_border() -> None:
     started_ns = now_ns()
     assert call.run(StopFlag())
     second_ns = now_ns() - started_ns
-    assert second_ns >= MS
+    # What the stop was late by has been done, and is not done again.
+    assert 3 * MS + second_ns < 4 * MS + MS // 2 or first_ns + second_ns >= 4 * MS
     assert (here.stream, here.request) == (4, 9)
 
 

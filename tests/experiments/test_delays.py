@@ -1,0 +1,86 @@
+"""Delays: measured ones of real runs, the middle of several, and draws."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from nnasync.errors import ExperimentError
+from nnasync.experiments import Delays, RequestRow, RunResult, Span
+from nnasync.experiments.delays import delays_of, draws, middle_of
+from nnasync.experiments.record import Outcome
+
+US = 1_000
+
+
+def record(*requests: tuple[int, int, int, int, int], cores: int = 1) -> RunResult:
+    """Requests as arrived, queued, began, ended and heard, in microseconds."""
+    rows, spans = [], []
+    for number, (arrived, queued, began, ended, heard) in enumerate(requests):
+        rows.append(
+            RequestRow(0, number, arrived * US, heard * US, Outcome.MET, queued_ns=queued * US)
+        )
+        spans.append(Span(0, 0, number, began * US, ended * US))
+    return RunResult(
+        kind="real",
+        seed=0,
+        cores=cores,
+        policy="default",
+        duration_ns=10**9,
+        busy_ns=0,
+        preemptions=0,
+        streams=(),
+        spans=tuple(spans),
+        requests=tuple(rows),
+    )
+
+
+def test_each_delay_is_measured_where_it_passes() -> None:
+    # The second one comes while the first one runs, and so waits for it.
+    found = delays_of(
+        record((0, 300, 370, 1380, 1440), (500, 800, 1400, 2410, 2480)), 1_000 * US, 20 * US
+    )
+    assert set(found.comes_ns) == {290 * US}
+    assert set(found.begins_ns) == {70 * US}
+    assert set(found.follows_ns) == {20 * US}
+    assert set(found.device_ns) == {10 * US}
+    assert set(found.heard_ns) == {50 * US, 60 * US}
+
+
+def test_who_finds_a_core_free_waits_for_nobody() -> None:
+    requests = (0, 10, 20, 1020, 1030), (5, 15, 30, 1030, 1040)
+    assert set(delays_of(record(*requests, cores=2), 1_000 * US, 0).begins_ns) == {10_000, 15_000}
+    assert len(set(delays_of(record(*requests), 1_000 * US, 0).begins_ns)) == 1
+
+
+def test_a_run_of_nothing_has_no_delays() -> None:
+    assert delays_of(record(), 1_000, 0) == Delays()
+    assert middle_of([Delays()]) == Delays()
+
+
+def test_no_delay_is_negative() -> None:
+    found = delays_of(record((100, 90, 80, 85, 80)), 1_000 * US, 0)
+    assert found == delays_of(record((100, 100, 100, 1100, 1100)), 1_000 * US, 0)
+
+
+def test_one_disturbed_measurement_of_three_leaves_nothing() -> None:
+    calm = delays_of(record((0, 300, 370, 1380, 1440)), 1_000 * US, 0)
+    late = delays_of(record((0, 9_300, 9_370, 19_380, 99_440)), 1_000 * US, 0)
+    assert middle_of([calm, late, calm]) == calm
+
+
+def test_draws_are_the_same_for_the_same_seeds() -> None:
+    values = tuple(range(10))
+    first, again, other = (
+        list(itertools.islice(draws(values, *seeds), 3_000)) for seeds in ((1, 2), (1, 2), (1, 3))
+    )
+    assert first == again != other
+    assert set(first) == set(values)
+
+
+def test_delays_that_cannot_be_are_refused() -> None:
+    with pytest.raises(ExperimentError, match=r"begins_ns\[1\] is -1"):
+        Delays(begins_ns=(1, -1))
+    with pytest.raises(ExperimentError, match="comes_ns"):
+        Delays(comes_ns=())
