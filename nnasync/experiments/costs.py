@@ -11,6 +11,7 @@ import itertools
 import math
 from typing import TypeAlias
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -163,16 +164,23 @@ class Recorded(Kind, frozen=True):
 class Network(Kind, frozen=True):
     """A real network: a model file, and its steps as they were measured.
 
-    A simulation needs the steps; a real run needs the file.
+    A simulation needs the steps; a real run needs the file. `threads` is how many cores a run keeps
+    busy. Runs that share the cores are slower: `beside` says by the names of streams how many times
+    as long a run takes while one of those runs too, 1 if that is no matter.
     """
 
     model: str
     steps_ms: tuple[float, ...] = ()
     cv: float = 0.0
+    threads: float = 1.0
+    beside: dict[str, float] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.steps_ms:
             self.steps()
+        positive("threads", self.threads)
+        for name, times in self.beside.items():
+            at_least(f"beside.{name}", times, 1)
 
     def steps(self) -> Steps:
         """The measured steps, as a cost; raises ExperimentError where there are none."""

@@ -43,7 +43,8 @@ class Overheads(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     the thread of the loop busy, half of it before it is submitted, and half after it has been
     answered. inline_budget_ns is how long a request may take on the thread of the loop itself, 0
     for none, and stall_budget_ns how long they may keep it in one turn. Where there are `delays`
-    they are what passes on the way to a worker and back, and hops only decide what runs where.
+    they are what passes on the way to a worker and back, and hops only decide what runs where;
+    `busy` are those while networks compute on all cores.
     """
 
     hop_ns: int
@@ -52,10 +53,11 @@ class Overheads(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     inline_budget_ns: int = 0
     stall_budget_ns: int = 1_000_000
     delays: Delays | None = None
+    busy: Delays | None = None
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
-            if name != "delays":
+            if name not in ("delays", "busy"):
                 at_least(name, getattr(self, name), 0)
 
 

@@ -34,11 +34,10 @@ from nnasync.experiments.checks import to_ns
 from nnasync.experiments.clients import client_numbers
 from nnasync.experiments.costs import Network, Recorded, Steps
 from nnasync.experiments.real_arrivals import Arrival, Planner
-from nnasync.experiments.real_cores import Cores
+from nnasync.experiments.real_cores import ANSWERED, Cores
 from nnasync.experiments.real_device import (
     Borders,
     CostEngine,
-    Here,
     at_multiples,
     at_shares,
     whole,
@@ -110,10 +109,9 @@ class _RealRun:
         self.seed = seed
         self.cores = cores
         self.recorder = Recorder(workload, recording)
-        self.here = Here()
-        self.trace = Cores(self.recorder, self.here, cores)
+        self.trace = Cores(self.recorder, cores)
         self.engines = {
-            number: CostEngine(f"costs of {stream.name}", number, borders, self.here, spins=spins)
+            number: CostEngine(f"costs of {stream.name}", borders, spins=spins)
             for number, stream in enumerate(workload.streams)
             if (borders := _borders(stream)) is not None
         }
@@ -257,7 +255,8 @@ class _RealStream:
         run, stream, planned_ns = self._run, self._stream, arrival.planned_ns
         request = run.recorder.submitted(self.number, planned_ns)
         cost_ns = next(self._costs, 0) if self.is_closed else arrival.cost_ns
-        outcome = await self._outcome(planned_ns, self._arrays(cost_ns, request))
+        ANSWERED.set((self.number, request))
+        outcome = await self._outcome(planned_ns, self._arrays(cost_ns))
         ended_ns = now_ns() - run.start_ns
         if outcome is Outcome.MET and ended_ns > planned_ns + stream.deadline_ns:
             outcome = Outcome.LATE
@@ -281,10 +280,10 @@ class _RealStream:
                 return _what_became(error)
         return Outcome.CANCELLED
 
-    def _arrays(self, cost_ns: int, request: int) -> Sequence[Array]:
+    def _arrays(self, cost_ns: int) -> Sequence[Array]:
         if isinstance(self._stream.cost, Network):
             return self._given
-        return (np.array([[cost_ns, request]], np.float32),)
+        return (np.array([[cost_ns]], np.float32),)
 
     def _think(self, planner: Planner, from_ns: int) -> None:
         planner.plan(Arrival(from_ns + next(self._thinking), self.number, 0))
@@ -331,8 +330,8 @@ def _borders(stream: Stream) -> Borders | None:
 
 
 def _model(stream: Stream) -> Model:
-    """A network that takes the cost of a request and its number."""
+    """A network that takes the cost of a request."""
     builder = ModelBuilder(stream.name)
-    told = builder.input("cost", (1, 2))
+    told = builder.input("cost", (1, 1))
     builder.output("done", builder.add(told, told))
     return builder.build()

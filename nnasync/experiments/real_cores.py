@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import heapq
 import threading
+from contextvars import ContextVar
 
-from nnasync.experiments.real_device import Here
 from nnasync.experiments.record import Recorder
 from nnasync.tracing import Instrument
 from nnasync.tracing.instruments import Traced
+
+UNKNOWN = (-1, -1)
+ANSWERED: ContextVar[tuple[int, int]] = ContextVar("ANSWERED", default=UNKNOWN)
+"""The numbers of the stream and of the request whose call the current task of the loop makes."""
 
 
 class Cores(Instrument):
@@ -18,9 +22,9 @@ class Cores(Instrument):
     `busy_ns` from when `begin` was called.
     """
 
-    def __init__(self, recorder: Recorder, here: Here, cores: int) -> None:
+    def __init__(self, recorder: Recorder, cores: int) -> None:
         self._recorder = recorder
-        self._here = here
+        self._requests: dict[int, tuple[int, int]] = {}
         self._inline = cores
         self._lock = threading.Lock()
         self._free = list(range(cores))
@@ -32,6 +36,10 @@ class Cores(Instrument):
     def begin(self, start_ns: int) -> None:
         """Count from now on."""
         self._start_ns = start_ns
+
+    def task_submitted(self, task: Traced) -> None:
+        """Note whose it is; what waited for others to leave its engine is nobody's."""
+        self._requests[id(task)] = ANSWERED.get()
 
     def task_started(self, task: Traced, begun_ns: int) -> None:
         """Note which core a thread has."""
@@ -47,19 +55,19 @@ class Cores(Instrument):
         with self._lock:
             core = self._taken.pop(threading.get_ident())
             heapq.heappush(self._free, core)
+        stream, request = self._requests.get(id(task), UNKNOWN)
         if self._start_ns is not None:
-            self._recorder.queued(self._here.request, task.ready_ns - self._start_ns)
-        self._note(core, begun_ns, ended_ns)
+            self._recorder.queued(request, task.ready_ns - self._start_ns)
+        self._note(core, stream, request, begun_ns, ended_ns)
 
     def inline_run(self, name: str, begun_ns: int, ended_ns: int) -> None:
         """Note a run on the thread of the loop."""
-        self._note(self._inline, begun_ns, ended_ns)
+        self._note(self._inline, *ANSWERED.get(), begun_ns, ended_ns)
 
-    def _note(self, core: int, begun_ns: int, ended_ns: int) -> None:
-        here, start_ns = self._here, self._start_ns
+    def _note(self, core: int, stream: int, request: int, begun_ns: int, ended_ns: int) -> None:
+        start_ns = self._start_ns
         if start_ns is not None:
             with self._lock:
                 self.busy_ns += ended_ns - begun_ns
             began, ended = begun_ns - start_ns, ended_ns - start_ns
-            self._recorder.ran(core, here.stream, here.request, began, ended)
-        here.stream = here.request = -1
+            self._recorder.ran(core, stream, request, began, ended)

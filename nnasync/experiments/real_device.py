@@ -1,17 +1,16 @@
 """A device that takes exactly as long as each request is to cost, and computes nothing.
 
-The first number of its input is what the execution costs in nanoseconds, the second the number of
-its request. Time passes asleep until shortly before the end, and then awake, since the system wakes
-sleepers late; with `spins` it passes awake throughout, which loads a core as arithmetic would.
-Whoever is awake computes checksums, for which the interpreter lock is let go. Between its steps an
-execution looks at its stop flag. One that stops has done as much as time has passed, and goes on
-from there when it is run again: what its stop was late by is part of its cost, not more of it.
+Its input is what the execution costs in nanoseconds. Time passes asleep until shortly before the
+end, and then awake, since the system wakes sleepers late; with `spins` it passes awake throughout,
+which loads a core as arithmetic would. Whoever is awake computes checksums, for which the
+interpreter lock is let go. Between its steps an execution looks at its stop flag. One that stops
+has done as much as time has passed, and goes on from there when it is run again: what its stop was
+late by is part of its cost, not more of it.
 """
 
 from __future__ import annotations
 
 import itertools
-import threading
 import time
 import zlib
 from collections.abc import Callable, Sequence
@@ -29,24 +28,13 @@ _LONG_NS = 100_000
 _FREE = hal.PerformanceInfo(exec_time=1.0, power_usage=1.0)
 
 
-class Here(threading.local):
-    """Which request the current thread runs, by the number of its stream; negative: not known."""
-
-    stream = -1
-    request = -1
-
-
 class CostEngine(EngineBase):
-    """The engine of one stream, `stream` being its number; `here` hears what runs."""
+    """The engine of one stream."""
 
-    def __init__(
-        self, name: str, stream: int, borders: Borders, here: Here, *, spins: bool
-    ) -> None:
+    def __init__(self, name: str, borders: Borders, *, spins: bool) -> None:
         self.name, self.version, self.type = name, "1", hal.DeviceType.OTHER
         self.capabilities = hal.Capabilities(_FREE, _FREE, (), _FREE, _FREE)
-        self.stream = stream
         self.borders = borders
-        self.here = here
         self.spins = spins
 
     def supported_operations(self, model: hal.Model) -> list[bool]:
@@ -83,9 +71,8 @@ class _CostCall(BoundCall):
 
     def run(self, stop: StopFlag, given: Given = None) -> bool:
         told = self._told if given is None else given[0]
-        cost_ns, request = (0, -1) if told is None else map(int, told.flat)
-        engine, here = self._engine, self._engine.here
-        here.stream, here.request = engine.stream, request
+        cost_ns = 0 if told is None else int(told.flat[0])
+        engine = self._engine
         if self._ends is None:
             self._ends, self._at_ns = list(engine.borders(cost_ns)), 0
         began_ns = now_ns() - self._at_ns

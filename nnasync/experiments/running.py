@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime
 import platform
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from importlib import metadata
 from typing import Literal
 
@@ -20,6 +20,7 @@ import msgspec
 from msgspec.structs import replace
 
 from nnasync.errors import GeneralFailure, NNError
+from nnasync.experiments.delays import Delays
 from nnasync.experiments.experiment import Experiment, Point, at_point
 from nnasync.experiments.networks import with_measured_networks
 from nnasync.experiments.overheads import Overheads, overheads_of_this_loop
@@ -60,10 +61,11 @@ async def run(
         ExperimentError: A point of the experiment is not legal, or cannot be run.
         GeneralFailure: A process that simulates ended.
     """
-    points = await with_measured_networks(await anyio.to_thread.run_sync(experiment.points))
+    unmeasured = await anyio.to_thread.run_sync(experiment.points)
+    points, busy = await with_measured_networks(unmeasured)
     simulated: list[Task] = []
     if how != "real":
-        simulated = await _simulated(experiment, points, is_compared=how == "both")
+        simulated = await _simulated(points, busy, is_compared=how == "both")
     repeats = range(experiment.real_repeats if how != "simulate" else 0)
     real = [Task(point, repeat) for point in points for repeat in repeats]
     began_at = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
@@ -82,13 +84,19 @@ async def run(
 
 
 async def _simulated(
-    experiment: Experiment, points: tuple[Point, ...], *, is_compared: bool
+    points: tuple[Point, ...], busy: Mapping[int, Delays], *, is_compared: bool
 ) -> list[Task]:
-    overheads: dict[str, Overheads | None] = {"none": None}
+    measured: Overheads | None = None
     if any(point.experiment.overheads == "measured" for point in points):
-        overheads["measured"] = await overheads_of_this_loop(again=is_compared)
+        measured = await overheads_of_this_loop(again=is_compared)
+
+    def overheads(point: Point) -> Overheads | None:
+        if measured is None or point.experiment.overheads == "none":
+            return None
+        return replace(measured, busy=busy.get(point.experiment.cores))
+
     return [
-        Task(point, repeat, overheads[point.experiment.overheads])
+        Task(point, repeat, overheads(point))
         for point in points
         for repeat in range(point.experiment.repeats)
     ]

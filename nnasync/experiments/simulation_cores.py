@@ -25,7 +25,7 @@ from nnasync.experiments.workload import Stream
 from nnasync.hal import NEVER_NS, Priority
 from nnasync.scheduler import Job, Policy, PolicyError, Scheduler
 
-_ENDS, _COMES, _EXPIRES, _CANCELS, _LOOKS, _SAMPLES = range(6)
+ENDS, _COMES, _EXPIRES, _CANCELS, _LOOKS, _SAMPLES = range(6)
 OTHERS = 6
 """Kinds from here on are a subclass's."""
 
@@ -115,7 +115,7 @@ class Simulation:
             if now > ends_ns:
                 self._cut_off(ends_ns)
                 break
-            if kind == _ENDS:
+            if kind == ENDS:
                 if what.ends_ns == now:
                     end(now, what)
             elif kind == _COMES:
@@ -246,7 +246,7 @@ class Simulation:
         request.ends_ns = ends_ns = now + request.cost_ns - request.active_ns
         self._running[request] = None
         self._count = count = self._count + 1
-        heapq.heappush(self._events, (ends_ns, _ENDS, count, request))
+        heapq.heappush(self._events, (ends_ns, ENDS, count, request))
         if ends_ns > request.deadline_ns:
             self._watch(request)
 
@@ -287,7 +287,7 @@ class Simulation:
         ends_ns = at_ns + max(0, border_ns - done_ns)
         if ends_ns < request.ends_ns:
             request.ends_ns = ends_ns
-            self._push(ends_ns, _ENDS, request)
+            self._push(ends_ns, ENDS, request)
 
     def _answer(self, now: int, request: Any, outcome: Outcome) -> None:
         """The outcome of a request is known."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nnasync.experiments.delays import draws
+from nnasync.experiments.delays import Delays, draws
 from nnasync.experiments.overheads import Overheads
 
 SLEEPS_DEEPLY_NS = 1_000_000
@@ -14,11 +14,11 @@ _COMES, _BEGINS, _FOLLOWS, _DEVICE, _HEARD = range(5)
 class SimulatedDelays:
     """Iterators of the delays of one run; each has draws of its own (`delays.Delays`)."""
 
-    def __init__(self, overheads: Overheads, seed: int) -> None:
+    def __init__(self, overheads: Overheads, found: Delays | None, seed: int) -> None:
         there_ns = overheads.hop_ns // 2
         self._there_ns = there_ns
         self._cold_there_ns = overheads.cold_hop_ns - there_ns
-        back_ns, found = (overheads.hop_ns - there_ns,), overheads.delays
+        back_ns = (overheads.hop_ns - there_ns,)
         self.comes_ns = draws(found.comes_ns if found else back_ns, seed, _COMES)
         self.follows_ns = draws(found.follows_ns if found else (0,), seed, _FOLLOWS)
         self.device_ns = draws(found.device_ns if found else (0,), seed, _DEVICE)

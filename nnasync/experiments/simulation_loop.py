@@ -20,8 +20,11 @@ alike.
 else then (`simulation_lane`). What they may take of one turn is limited: a turn is all that had
 been posted when it began.
 
-*Not simulated*: threads that are slower since more of them run than there are processors, and the
-budget that LOW overdraws for its age.
+*Networks* share the cores: runs are slower beside each other, and delays are those of a busy
+machine while they compute on all cores (`simulation_company`).
+
+*Not simulated*: the budget that LOW overdraws for its age, and cores that others than networks
+load.
 """
 
 from __future__ import annotations
@@ -32,7 +35,8 @@ from typing import Any
 from nnasync._core.workers.admission import NEXT_TURN, RUN, WORKER
 from nnasync.experiments.overheads import Overheads
 from nnasync.experiments.record import Outcome, Recorder
-from nnasync.experiments.simulation_cores import OTHERS, Settings, Simulation
+from nnasync.experiments.simulation_company import changed, keeps_busy, stopped
+from nnasync.experiments.simulation_cores import ENDS, OTHERS, Settings, Simulation
 from nnasync.experiments.simulation_delays import SLEEPS_DEEPLY_NS, SimulatedDelays
 from nnasync.experiments.simulation_lane import SimulatedLane
 from nnasync.experiments.simulation_requests import Request
@@ -56,7 +60,9 @@ class LoopSimulation(Simulation):
         overheads: Overheads,
     ) -> None:
         super().__init__(streams, settings, policy, recorder)
-        self._delays = SimulatedDelays(overheads, settings.seed)
+        self._calm = SimulatedDelays(overheads, overheads.delays, settings.seed)
+        self._busy = SimulatedDelays(overheads, overheads.busy or overheads.delays, settings.seed)
+        self._shares = any(source.is_network for source in self._sources)
         self._before_ns = overheads.call_ns // 2
         self._after_ns = overheads.call_ns - self._before_ns
         self._posted: deque[Request] = deque()
@@ -76,7 +82,7 @@ class LoopSimulation(Simulation):
 
     def _submit(self, now: int, request: Request) -> None:
         """A request comes by a thread of its own, which wakes the loop."""
-        self._push(now + next(self._delays.comes_ns), _POSTS, request)
+        self._push(now + next(self._delays().comes_ns), _POSTS, request)
 
     def _other(self, now: int, kind: int, what: Any) -> None:
         if kind == _POSTS:
@@ -122,7 +128,7 @@ class LoopSimulation(Simulation):
             self._run_here(self._loop_free_ns, request, self._lane)
         else:
             if not request.source.is_network:
-                request.cost_ns += next(self._delays.device_ns)
+                request.cost_ns += next(self._calm.device_ns)
             self._push(self._loop_free_ns, _SUBMITS, request)
 
     def _run_here(self, now: int, request: Request, lane: SimulatedLane) -> None:
@@ -149,7 +155,7 @@ class LoopSimulation(Simulation):
         request.is_over = True
         self._outcomes[request] = outcome
         by_thread = outcome in (Outcome.MET, Outcome.LATE, Outcome.EXPIRED)
-        self._push(now + next(self._delays.heard_ns) if by_thread else now, _POSTS, request)
+        self._push(now + next(self._delays().heard_ns) if by_thread else now, _POSTS, request)
 
     def _tell(self, now: int, request: Request, outcome: Outcome) -> None:
         self._answered_ns = now
@@ -162,10 +168,12 @@ class LoopSimulation(Simulation):
         core, late_ns = self._free[-1], 0
         is_low = request.priority is Priority.LOW
         if core == self._awake:
-            late_ns = next(self._delays.follows_ns)
+            late_ns = next(self._delays().follows_ns)
         if core != self._awake or (is_low is not self._awake_for_low and not self._is_governed):
-            late_ns += self._delays.begins_ns(now - self._asleep_since_ns[core])
+            late_ns += self._delays().begins_ns(now - self._asleep_since_ns[core])
         super()._begin(now + late_ns, request)
+        if self._shares:
+            self._share(now)
 
     def _end(self, now: int, request: Request) -> None:
         core = self._awake = request.core
@@ -173,6 +181,21 @@ class LoopSimulation(Simulation):
         self._asleep_since_ns[core] = now
         super()._end(now, request)
         self._awake = -1
+        if self._shares:
+            self._share(now)
+
+    def _stopped(self, now: int, request: Request) -> None:
+        stopped(request)
+        super()._stopped(now, request)
+
+    def _share(self, now: int) -> None:
+        """Runs of networks are as slow as they are beside each other."""
+        for request in changed(now, self._running):
+            self._push(request.ends_ns, ENDS, request)
+
+    def _delays(self) -> SimulatedDelays:
+        is_busy = self._shares and keeps_busy(self._running, self._cores)
+        return self._busy if is_busy else self._calm
 
     def _hand_out(self, now: int) -> None:
         """Have free cores run what is next; one that was taken beside others is none."""

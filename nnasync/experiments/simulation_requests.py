@@ -21,7 +21,8 @@ class Request(Job):
     """A job with what the simulation knows of it, and the scheduler must not.
 
     `ends_ns` is when its run stops as things stand, negative while it does not run. `is_asked` is
-    whether it was asked to give way, `is_over` whether its outcome is known.
+    whether it was asked to give way, `is_over` whether its outcome is known. It takes `slower`
+    times as long as alone, for what runs beside it.
     """
 
     __slots__ = (
@@ -34,6 +35,7 @@ class Request(Job):
         "is_watched",
         "number",
         "planned_ns",
+        "slower",
         "source",
     )
 
@@ -47,6 +49,7 @@ class Request(Job):
     is_asked: bool
     is_over: bool
     is_watched: bool
+    slower: float
 
 
 class Source:
@@ -60,6 +63,7 @@ class Source:
         "_step_ns",
         "_times_ns",
         "account",
+        "beside",
         "callers",
         "cancel_after_ns",
         "client",
@@ -73,6 +77,7 @@ class Source:
         "priority",
         "relative_ns",
         "thinking",
+        "threads",
     )
 
     def __init__(
@@ -97,6 +102,8 @@ class Source:
         self.costs: Iterator[int] = iter(())
         self._blocks: Iterator[RequestBlock] = iter(())
         self.is_network = isinstance(stream.cost, Network)
+        self.threads = stream.cost.threads if isinstance(stream.cost, Network) else 0.0
+        self.beside = stream.cost.beside if isinstance(stream.cost, Network) else {}
         self.is_endless = not isinstance(stream.arrivals, Trace)
         self.callers = 1
         """How many requests may come before any is answered, but for those of open streams."""
@@ -136,6 +143,7 @@ class Source:
         else:
             request.cost_ns = next(self.costs)
         request.ends_ns = -1
+        request.slower = 1.0
         request.is_asked = request.is_over = request.is_watched = False
         return request
 

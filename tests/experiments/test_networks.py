@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -10,15 +11,23 @@ from msgspec.structs import replace
 from nnasync.errors import ExperimentError
 from nnasync.experiments import (
     ClosedLoop,
+    Delays,
     Experiment,
     Network,
     Poisson,
+    Span,
     Stream,
     read_experiment,
     run,
 )
 from nnasync.experiments import networks as module
-from nnasync.experiments.networks import measured, with_measured_networks
+from nnasync.experiments.networks import (
+    Company,
+    _times_slower,
+    measured,
+    measured_company,
+    with_measured_networks,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 WORDS = str(ROOT / "nnasync" / "cli" / "demo_data" / "words.nnm")
@@ -33,6 +42,13 @@ def experiment(model: str = WORDS, **changes: object) -> Experiment:
     stream = Stream(name="words", arrivals=Poisson(100), cost=Network(model))
     whole = Experiment(streams=(stream,), duration_s=0.5, sweep={"load": [0.2, 0.4]})
     return replace(whole, **changes)
+
+
+async def company(networks: Sequence[Network], cores: int) -> Company:
+    """Each is half as slow again beside any."""
+    models = [network.model for network in networks]
+    pairs = [(one, other) for one in models for other in models]
+    return Company(dict.fromkeys(pairs, 1.5), Delays())
 
 
 @pytest.mark.slow
@@ -51,18 +67,19 @@ async def test_each_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
         return Network(model, (2.0,), 0.1)
 
     monkeypatch.setattr(module, "measured", told)
+    monkeypatch.setattr(module, "measured_company", company)
     sweep = {"cores": [1, 2], "load": [0.2, 0.4]}
-    points = await with_measured_networks(experiment("net.tflite", sweep=sweep).points())
+    points, busy = await with_measured_networks(experiment("net.tflite", sweep=sweep).points())
     assert asked == [("net.tflite", 1), ("net.tflite", 2)]
-    assert {point.experiment.streams[0].cost for point in points} == {
-        Network("net.tflite", (2.0,), 0.1)
-    }
+    costs = [point.experiment.streams[0].cost for point in points]
+    assert costs == [Network("net.tflite", (2.0,), 0.1, beside={"words": 1.5})] * 4
+    assert busy == {1: Delays(), 2: Delays()}
 
 
 async def test_networks_that_say_what_they_cost_are_not_measured() -> None:
     stream = Stream(name="words", arrivals=Poisson(100), cost=Network("none.tflite", (1.0,)))
     points = Experiment(streams=(stream,), sweep={"load": [0.5]}).points()
-    assert await with_measured_networks(points) == points
+    assert await with_measured_networks(points) == (points, {})
 
 
 async def test_a_load_without_open_arrivals_is_told_after_measuring(
@@ -72,10 +89,33 @@ async def test_a_load_without_open_arrivals_is_told_after_measuring(
         return Network(model, (2.0,))
 
     monkeypatch.setattr(module, "measured", told)
+    monkeypatch.setattr(module, "measured_company", company)
     closed = Stream(name="words", arrivals=ClosedLoop(1, 5.0), cost=Network(WORDS))
     broken = experiment(streams=(closed,), sweep={}, load=0.5)
     with pytest.raises(ExperimentError, match="no stream has open arrivals"):
         await with_measured_networks(broken.points())
+
+
+async def test_what_networks_do_to_each_other_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_BESIDE_NS", 400_000_000)
+    words = Network(WORDS, (0.1,))
+    found = await measured_company([words], 2)
+    assert list(found.slower) == [(WORDS, WORDS)]
+    assert 1 <= found.slower[WORDS, WORDS] <= 20
+    assert max(found.delays.heard_ns) > 0
+
+
+def spans(*times_ms: tuple[int, int]) -> list[Span]:
+    return [Span(0, 0, number, *times) for number, times in enumerate(times_ms)]
+
+
+def test_how_much_slower_runs_are_follows_from_when_others_ran() -> None:
+    # Alone they take 10; one of them overlaps for 20, in which half of it was done.
+    mine = spans((0, 10), (100, 120))
+    assert _times_slower(mine, spans((90, 130)), 10.0) == 2.0
+    assert _times_slower(mine, spans((200, 300)), 10.0) == 1.0
+    assert _times_slower(mine, spans((0, 10), (90, 130)), 15.0) == 1.0
+    assert _times_slower(mine, spans((90, 130)), 0.1) == 20.0
 
 
 async def test_a_model_that_is_not_there() -> None:

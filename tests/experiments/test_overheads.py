@@ -278,6 +278,40 @@ def test_what_stands_for_costs_is_late_and_a_network_is_not() -> None:
     assert span.ended_ns - span.began_ns == 2 * MS
 
 
+def test_networks_are_slower_while_others_run_beside_them() -> None:
+    short = stream("short", cost=Network("a.nnm", (1.0,), beside={"long": 2.0}))
+    long = stream("long", cost=Network("b.nnm", (4.0,), beside={"short": 1.5}))
+    delays = Delays()
+    first, second = sorted(late(short, long, delays=delays, cores=2).spans, key=lambda s: s.stream)
+    assert (first.began_ns, first.ended_ns) == (0, 2 * MS)
+    # In the first 2 ms two thirds of that were done, the rest alone.
+    assert second.ended_ns == pytest.approx(2 * MS + 4 * MS - 2 * MS / 1.5, abs=10)
+    alone = late(long, delays=delays, cores=2)
+    assert [span.ended_ns for span in alone.spans] == [4 * MS]
+
+
+def test_a_network_that_stops_beside_others_does_what_is_left_alone() -> None:
+    cost = Network("b.nnm", (2.0, 2.0), beside={"high": 2.0})
+    low = stream("low", cost=cost, priority="low")
+    high = stream("high", arrivals=at(1.0), cost=Network("a.nnm", (5.0,)), priority="high")
+    found = late(low, high, delays=Delays())
+    mine = [(span.began_ns, span.ended_ns) for span in found.spans if span.stream == 0]
+    # A millisecond alone, one more beside the other; then the second half.
+    assert mine == [(0, 3 * MS), (6 * MS, 8 * MS)]
+
+
+def test_while_networks_keep_all_cores_busy_everybody_is_late() -> None:
+    overheads = Overheads(0, 0, 0, delays=Delays(), busy=LATE)
+    busy = stream("busy", cost=Network("a.nnm", (10.0,), threads=2.0))
+    other = stream("other", arrivals=at(5.0), cost=Network("b.nnm", (1.0,)))
+    calm = stream("calm", arrivals=at(20.0), cost=Network("b.nnm", (1.0,)))
+    found = simulate(
+        Workload((busy, other, calm)), cores=2, overheads=overheads, duration_ns=MS * 50, record=ALL
+    )
+    late_ns = [row.queued_ns - row.arrived_ns for row in found.requests]
+    assert late_ns == [0, 300 * US, 0]
+
+
 def test_delays_are_drawn_by_the_seed() -> None:
     varied = msgspec.structs.replace(LATE, comes_ns=(0, 100 * US, 900 * US))
     often = stream(arrivals=Periodic(5.0))

@@ -12,7 +12,6 @@ from nnasync.engine import BoundCall, StopFlag
 from nnasync.experiments.real_device import (
     Borders,
     CostEngine,
-    Here,
     at_multiples,
     at_shares,
     pass_time,
@@ -63,16 +62,15 @@ class Interrupted(StopFlag):
         pass
 
 
-def bound(borders: Borders, cost_ns: float) -> tuple[Here, BoundCall]:
-    here = Here()
-    engine = CostEngine("costs", 4, borders, here, spins=False)
+def bound(borders: Borders, cost_ns: float) -> BoundCall:
+    engine = CostEngine("costs", borders, spins=False)
     plan = engine.compile(doubler(), ExecutionPreference.FAST_SINGLE_ANSWER)
-    told, done = np.array([[cost_ns, 9]], np.float32), np.ones((1, 2), np.float32)
-    return here, plan.bind([told], [done])
+    told, done = np.array([[cost_ns]], np.float32), np.ones((1, 1), np.float32)
+    return plan.bind([told], [done])
 
 
 def test_a_run_that_is_stopped_goes_on_from_its_border() -> None:
-    here, call = bound(at_multiples(MS), 4 * MS)
+    call = bound(at_multiples(MS), 4 * MS)
     started_ns = now_ns()
     assert not call.run(Interrupted(3))
     first_ns = now_ns() - started_ns
@@ -81,12 +79,11 @@ def test_a_run_that_is_stopped_goes_on_from_its_border() -> None:
     assert call.run(StopFlag())
     second_ns = now_ns() - started_ns
     # What the stop was late by has been done, and is not done again.
-    assert 3 * MS + second_ns < 4 * MS + MS // 2 or first_ns + second_ns >= 4 * MS
-    assert (here.stream, here.request) == (4, 9)
+    assert first_ns + second_ns >= 4 * MS
 
 
 def test_a_run_that_is_given_up_begins_anew() -> None:
-    _, call = bound(at_multiples(MS), 2 * MS)
+    call = bound(at_multiples(MS), 2 * MS)
     assert not call.run(Interrupted(1))
     call.rewind()
     started_ns = now_ns()
