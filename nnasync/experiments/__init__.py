@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from nnasync.experiments.comparison import Change as Change
     from nnasync.experiments.comparison import Comparison as Comparison
     from nnasync.experiments.comparison import compare as compare
+    from nnasync.experiments.costs import Batching as Batching
     from nnasync.experiments.costs import Constant as Constant
     from nnasync.experiments.costs import Exponential as Exponential
     from nnasync.experiments.costs import Histogram as Histogram
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from nnasync.experiments.costs import Network as Network
     from nnasync.experiments.costs import Recorded as Recorded
     from nnasync.experiments.costs import Steps as Steps
+    from nnasync.experiments.delays import Delays as Delays
     from nnasync.experiments.experiment import Experiment as Experiment
     from nnasync.experiments.experiment import Point as Point
     from nnasync.experiments.experiment import experiment_of as experiment_of
@@ -64,6 +66,7 @@ if TYPE_CHECKING:
     from nnasync.experiments.workload import think_times as think_times
 
 __all__ = [
+    "Batching",
     "Change",
     "ClosedLoop",
     "Comparison",
@@ -120,6 +123,7 @@ __all__ = [
 __getattr__ = names(
     __name__,
     {
+        "Batching": "costs",
         "Change": "comparison",
         "ClosedLoop": "arrivals",
         "Comparison": "comparison",

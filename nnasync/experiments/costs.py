@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -17,6 +18,9 @@ from numpy.typing import NDArray
 
 from nnasync.errors import ExperimentError
 from nnasync.experiments.checks import Kind, at_least, positive, variation, whole_ns
+
+MOST_WINDOW_MS = 999_999
+"""As long as requests may wait for each other."""
 
 CostsNs: TypeAlias = NDArray[np.int64]
 
@@ -197,6 +201,28 @@ class Network(Kind, frozen=True):
 
 
 Cost: TypeAlias = Constant | Exponential | Lognormal | Histogram | Steps | Recorded | Network
+
+
+class Batching(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Requests of a stream that wait are run together (`nnasync.batching`): `max_rows` at most.
+
+    They wait for more for `window_ms`. A run costs as much as the longest of its requests, and for
+    each further one `each` of what that would cost alone: nothing with 0, all of it with 1.
+    """
+
+    max_rows: int = 8
+    window_ms: float = 0.0
+    each: float = 0.2
+
+    def __post_init__(self) -> None:
+        at_least("max_rows", self.max_rows, 1)
+        at_least("window_ms", self.window_ms, 0, MOST_WINDOW_MS)
+        at_least("each", self.each, 0, 1)
+
+    def cost_ns(self, costs_ns: Sequence[float]) -> int:
+        """What a run of requests of such costs takes."""
+        longest_ns = max(costs_ns)
+        return round(longest_ns + self.each * (sum(costs_ns) - longest_ns))
 
 
 def _factors(rng: np.random.Generator, cv: float, count: int) -> NDArray[np.float64]:

@@ -27,12 +27,13 @@ from nnasync._core.drivers import default_devices
 from nnasync._core.execution import Net
 from nnasync._core.model import ModelBuilder
 from nnasync._core.runtime import Options, Runtime, open_runtime
+from nnasync.batching import Batcher
 from nnasync.engine import Engine
 from nnasync.errors import ExperimentError, MissedDeadline, NNError, Refused
 from nnasync.experiments.arrivals import ClosedLoop, Trace
 from nnasync.experiments.checks import to_ns
 from nnasync.experiments.clients import client_numbers
-from nnasync.experiments.costs import Network, Recorded, Steps
+from nnasync.experiments.costs import Batching, Network, Recorded, Steps
 from nnasync.experiments.real_arrivals import Arrival, Planner
 from nnasync.experiments.real_cores import ANSWERED, Cores
 from nnasync.experiments.real_device import (
@@ -53,6 +54,9 @@ from nnasync.experiments.workload import (
 )
 from nnasync.hal import NEVER_NS, Array, Model
 from nnasync.scheduler import AGING_NS, Policy
+
+Called = Net[Array] | Batcher
+"""What the requests of a stream call."""
 
 FINEST_NS = 100_000
 """How often an execution that may be stopped at any moment looks whether it should."""
@@ -111,7 +115,9 @@ class _RealRun:
         self.recorder = Recorder(workload, recording)
         self.trace = Cores(self.recorder, cores)
         self.engines = {
-            number: CostEngine(f"costs of {stream.name}", borders, spins=spins)
+            number: CostEngine(
+                f"costs of {stream.name}", borders, spins=spins, batching=stream.batching
+            )
             for number, stream in enumerate(workload.streams)
             if (borders := _borders(stream)) is not None
         }
@@ -127,9 +133,12 @@ class _RealRun:
         devices: list[Engine | str] = [*self.engines.values()]
         if _networks(self.workload):
             devices += default_devices()
-        async with open_runtime(
-            devices=devices, options=options, instruments=[self.trace], policy=policy
-        ) as runtime:
+        async with (
+            open_runtime(
+                devices=devices, options=options, instruments=[self.trace], policy=policy
+            ) as runtime,
+            contextlib.AsyncExitStack() as batchers,
+        ):
             numbers = client_numbers(self.workload.streams)
             clients = {
                 name: runtime._workers.open_client(queue_limit=options.queue_limit) if name else 0
@@ -139,7 +148,12 @@ class _RealRun:
                 net = await self._compiled(runtime, number, stream)
                 prepared: Any = net._prepared
                 prepared.client = clients[stream.client]
-                self.streams.append(_RealStream(self, number, stream, net))
+                call: Called = net
+                if stream.batching is not None:
+                    call = await batchers.enter_async_context(
+                        _batcher(net, stream.batching, self.cores, options.queue_limit)
+                    )
+                self.streams.append(_RealStream(self, number, stream, net, call))
             yield runtime
 
     async def _compiled(self, runtime: Runtime, number: int, stream: Stream) -> Net[Array]:
@@ -220,12 +234,14 @@ class _RealRun:
 class _RealStream:
     """A stream as a network, whose calls are its requests."""
 
-    def __init__(self, run: _RealRun, number: int, stream: Stream, net: Net[Array]) -> None:
+    def __init__(
+        self, run: _RealRun, number: int, stream: Stream, net: Net[Array], call: Called
+    ) -> None:
         self.number = number
         self.is_closed = isinstance(stream.arrivals, ClosedLoop)
         self._run = run
         self._stream = stream
-        self._net = net
+        self._call = call
         self._costs = iter(()) if _has_no_costs(stream) else costs_of(stream, run.seed)
         self._thinking = think_times(stream, run.seed) if self.is_closed else iter(())
         rng = np.random.default_rng(run.seed)
@@ -274,7 +290,7 @@ class _RealStream:
             patience_s = max(0.0, (gone_ns - now_ns()) / 1e9)
         with anyio.move_on_after(patience_s):
             try:
-                await self._net(*arrays, deadline=deadline)
+                await self._call(*arrays, deadline=deadline)
                 return Outcome.MET
             except Refused as error:
                 return _what_became(error)
@@ -329,9 +345,20 @@ def _borders(stream: Stream) -> Borders | None:
     return at_multiples(max(FINEST_NS, to_ns(stream.step_ms)))
 
 
+def _batcher(net: Net[Array], batching: Batching, cores: int, queue_limit: int) -> Batcher:
+    return Batcher(
+        net,
+        max_rows=batching.max_rows,
+        window_us=batching.window_ms * 1000,
+        when="always",
+        concurrency=cores,
+        max_waiting=queue_limit,
+    )
+
+
 def _model(stream: Stream) -> Model:
     """A network that takes the cost of a request."""
     builder = ModelBuilder(stream.name)
-    told = builder.input("cost", (1, 1))
+    told = builder.input("cost", (1 if stream.batching is None else 0, 1))
     builder.output("done", builder.add(told, told))
     return builder.build()

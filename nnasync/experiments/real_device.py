@@ -1,11 +1,11 @@
 """A device that takes exactly as long as each request is to cost, and computes nothing.
 
-Its input is what the execution costs in nanoseconds. Time passes asleep until shortly before the
-end, and then awake, since the system wakes sleepers late; with `spins` it passes awake throughout,
-which loads a core as arithmetic would. Whoever is awake computes checksums, for which the
-interpreter lock is let go. Between its steps an execution looks at its stop flag. One that stops
-has done as much as time has passed, and goes on from there when it is run again: what its stop was
-late by is part of its cost, not more of it.
+Its input is what the execution costs in nanoseconds, a row for each request of it. Time passes
+asleep until shortly before the end, and then awake, since the system wakes sleepers late; with
+`spins` it passes awake throughout, which loads a core as arithmetic would. Whoever is awake
+computes checksums, for which the interpreter lock is let go. Between its steps an execution looks
+at its stop flag. One that stops has done as much as time has passed, and goes on from there when it
+is run again: what its stop was late by is part of its cost, not more of it.
 """
 
 from __future__ import annotations
@@ -15,9 +15,21 @@ import time
 import zlib
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from nnasync import hal
 from nnasync._core.clock import now_ns
-from nnasync.engine import BoundCall, EngineBase, Given, OutputBuffer, Plan, StopFlag, Target
+from nnasync.engine import (
+    BoundCall,
+    EngineBase,
+    Given,
+    OutputBuffer,
+    Plan,
+    StopFlag,
+    Target,
+    deliver,
+)
+from nnasync.experiments.costs import Batching
 
 Borders = Callable[[int], Sequence[int]]
 """When the steps of an execution of that cost end, in nanoseconds of its run; the last is it."""
@@ -31,11 +43,14 @@ _FREE = hal.PerformanceInfo(exec_time=1.0, power_usage=1.0)
 class CostEngine(EngineBase):
     """The engine of one stream."""
 
-    def __init__(self, name: str, borders: Borders, *, spins: bool) -> None:
+    def __init__(
+        self, name: str, borders: Borders, *, spins: bool, batching: Batching | None = None
+    ) -> None:
         self.name, self.version, self.type = name, "1", hal.DeviceType.OTHER
         self.capabilities = hal.Capabilities(_FREE, _FREE, (), _FREE, _FREE)
         self.borders = borders
         self.spins = spins
+        self.joined = batching or Batching()
 
     def supported_operations(self, model: hal.Model) -> list[bool]:
         """Everything."""
@@ -71,8 +86,9 @@ class _CostCall(BoundCall):
 
     def run(self, stop: StopFlag, given: Given = None) -> bool:
         told = self._told if given is None else given[0]
-        cost_ns = 0 if told is None else int(told.flat[0])
         engine = self._engine
+        costs_ns = [0.0] if told is None else told[:, 0].tolist()
+        cost_ns = engine.joined.cost_ns(costs_ns)
         if self._ends is None:
             self._ends, self._at_ns = list(engine.borders(cost_ns)), 0
         began_ns = now_ns() - self._at_ns
@@ -84,7 +100,9 @@ class _CostCall(BoundCall):
             pass_time(began_ns + end_ns, spins=engine.spins)
         self._ends = None
         for output in self._outputs:
-            if not isinstance(output, OutputBuffer):
+            if isinstance(output, OutputBuffer):
+                deliver([output], [np.zeros((len(costs_ns), 1), output.dtype)])
+            else:
                 output.fill(0)
         return True
 

@@ -25,8 +25,8 @@ from nnasync.experiments.workload import Stream
 from nnasync.hal import NEVER_NS, Priority
 from nnasync.scheduler import Job, Policy, PolicyError, Scheduler
 
-ENDS, _COMES, _EXPIRES, _CANCELS, _LOOKS, _SAMPLES = range(6)
-OTHERS = 6
+ENDS, _COMES, _EXPIRES, _CANCELS, _LOOKS, _SAMPLES, _JOINS = range(7)
+OTHERS = 7
 """Kinds from here on are a subclass's."""
 
 _ALL = (Priority.HIGH, Priority.MEDIUM, Priority.LOW)
@@ -60,7 +60,7 @@ class Simulation:
         self._cores = cores = settings.cores
         self._seed = settings.seed
         self._recorder = recorder
-        self._sources = sources(streams, settings.seed, recorder.accounts)
+        self._sources = sources(streams, settings.seed, recorder.accounts, cores)
         self._scheduler = Scheduler(
             servers=cores,
             queue_limit=settings.queue_limit,
@@ -129,6 +129,9 @@ class Simulation:
                 self._hand_out(now)
             elif kind == _SAMPLES:
                 self._sample()
+            elif kind == _JOINS:
+                what.line.looks_at_ns = NEVER_NS
+                self._start_runs(now, what)
             else:
                 self._other(now, kind, what)
 
@@ -151,7 +154,31 @@ class Simulation:
         self._submit(now, request)
 
     def _submit(self, now: int, request: Request) -> None:
-        """A request is queued: it may run at once, or have others give way."""
+        """A request is queued, or waits for others to be run with."""
+        source = request.source
+        if source.line is None:
+            self._enqueue(now, request)
+        elif source.line.takes(now, request):
+            self._watch(request)
+            self._start_runs(now, source)
+        else:
+            self._answer(now, request, Outcome.REFUSED)
+
+    def _start_runs(self, now: int, source: Source) -> None:
+        """Have what is to go together by now be queued as one."""
+        line = source.line
+        if line is None:
+            return
+        before_ns = line.looks_at_ns
+        while members := line.next_run(now):
+            run = source.run_of(members)
+            line.began(now, run)
+            self._enqueue(now, run)
+        if line.looks_at_ns < before_ns:
+            self._push(line.looks_at_ns, _JOINS, source)
+
+    def _enqueue(self, now: int, request: Request) -> None:
+        """A request or a run of several is queued: it may run at once, or have others give way."""
         try:
             giver = self._scheduler.submit(request, now)
         except Refused:
@@ -208,6 +235,11 @@ class Simulation:
         elif request.ends_ns >= 0:
             self._stop(now, request)
         self._answer(now, request, outcome)
+        if request.source.line is not None:
+            request.source.line.leave(request)
+            run = request.run
+            if run is not None and all(each.is_over for each in run.members):
+                self._give_up(now, run, outcome)
 
     def _sample(self) -> None:
         """The queue's length is written down, as long as anything else is to come."""
@@ -300,11 +332,29 @@ class Simulation:
     def _tell(self, now: int, request: Request, outcome: Outcome) -> None:
         """Whoever waits hears of the outcome, and goes on."""
         source = request.source
+        if request.members:
+            self._tell_all(now, request, outcome)
+            return
         self._recorder.ended(source.number, request.number, request.planned_ns, now, outcome)
         if source.thinking is not None:
             if now == request.planned_ns:
                 self._check_progress(now, f"callers of {source.name} ask again at once")
             self._plan(now, source)
+
+    def _tell_all(self, now: int, run: Request, outcome: Outcome) -> None:
+        """Those that were run together hear of it, each by its own deadline."""
+        source = run.source
+        for request in run.members:
+            if not request.is_over:
+                request.is_over = True
+                own = outcome
+                if outcome in (_MET, _LATE):
+                    is_met = now - request.planned_ns <= source.deadline_ns
+                    own = _MET if is_met else _LATE
+                self._tell(now, request, own)
+        if source.line is not None:
+            source.line.ended(now, run)
+            self._start_runs(now, source)
 
     def _plan(self, now: int, source: Source) -> None:
         """The first request of a stream, or the next of one of its callers, is to come."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from nnasync.errors import ExperimentError
 from nnasync.experiments.arrivals import ClosedLoop, Trace
@@ -12,6 +12,7 @@ from nnasync.experiments.checks import to_ns
 from nnasync.experiments.clients import client_numbers
 from nnasync.experiments.costs import Network, Recorded, Steps
 from nnasync.experiments.record import StreamAccount
+from nnasync.experiments.simulation_batching import Line
 from nnasync.experiments.workload import RequestBlock, Stream, costs_of, request_blocks, think_times
 from nnasync.hal import NEVER_NS
 from nnasync.scheduler import Estimate, Job
@@ -22,7 +23,8 @@ class Request(Job):
 
     `ends_ns` is when its run stops as things stand, negative while it does not run. `is_asked` is
     whether it was asked to give way, `is_over` whether its outcome is known. It takes `slower`
-    times as long as alone, for what runs beside it.
+    times as long as alone, for what runs beside it. Requests that are run together are `members`
+    of a `run`.
     """
 
     __slots__ = (
@@ -33,8 +35,10 @@ class Request(Job):
         "is_asked",
         "is_over",
         "is_watched",
+        "members",
         "number",
         "planned_ns",
+        "run",
         "slower",
         "source",
     )
@@ -50,6 +54,8 @@ class Request(Job):
     is_over: bool
     is_watched: bool
     slower: float
+    members: tuple[Request, ...]
+    run: Request | None
 
 
 class Source:
@@ -63,6 +69,7 @@ class Source:
         "_step_ns",
         "_times_ns",
         "account",
+        "batching",
         "beside",
         "callers",
         "cancel_after_ns",
@@ -72,6 +79,7 @@ class Source:
         "estimate",
         "is_endless",
         "is_network",
+        "line",
         "name",
         "number",
         "priority",
@@ -81,9 +89,18 @@ class Source:
     )
 
     def __init__(
-        self, stream: Stream, seed: int, *, number: int, client: int, account: StreamAccount
+        self,
+        stream: Stream,
+        seed: int,
+        *,
+        number: int,
+        client: int,
+        account: StreamAccount,
+        cores: int = 1,
     ) -> None:
         self.name = stream.name
+        self.batching = stream.batching
+        self.line = None if stream.batching is None else Line(stream.batching, cores)
         self.number = number
         self.client = client
         self.account = account
@@ -144,8 +161,26 @@ class Source:
             request.cost_ns = next(self.costs)
         request.ends_ns = -1
         request.slower = 1.0
+        request.members, request.run = (), None
         request.is_asked = request.is_over = request.is_watched = False
         return request
+
+    def run_of(self, members: Sequence[Request]) -> Request:
+        """Requests that go together as one, which is due when the last of them is."""
+        first = members[0]
+        run = Request(
+            self.priority, self.estimate, max(each.deadline_ns for each in members), self.client
+        )
+        run.source = self
+        run.planned_ns, run.number = first.planned_ns, first.number
+        costs_ns = [each.cost_ns for each in members]
+        run.cost_ns = costs_ns[0] if self.batching is None else self.batching.cost_ns(costs_ns)
+        run.ends_ns, run.slower = -1, 1.0
+        run.is_asked = run.is_over = run.is_watched = False
+        run.members, run.run = tuple(members), None
+        for each in members:
+            each.run = run
+        return run
 
     def border_ns(self, request: Request, done_ns: int) -> int:
         """How much of a request has been done at its next border, if `done_ns` has been now."""
@@ -160,11 +195,20 @@ class Source:
         return min(cost_ns, -(-done_ns // self._step_ns) * self._step_ns)
 
 
-def sources(streams: tuple[Stream, ...], seed: int, accounts: list[StreamAccount]) -> list[Source]:
+def sources(
+    streams: tuple[Stream, ...], seed: int, accounts: list[StreamAccount], cores: int
+) -> list[Source]:
     """The streams with the numbers of their clients, by first appearance; the application is 0."""
     clients = client_numbers(streams)
     return [
-        Source(stream, seed, number=number, client=clients[stream.client], account=account)
+        Source(
+            stream,
+            seed,
+            number=number,
+            client=clients[stream.client],
+            account=account,
+            cores=cores,
+        )
         for number, stream, account in zip(itertools.count(), streams, accounts, strict=False)
     ]
 

@@ -19,7 +19,7 @@ from msgspec import structs
 from nnasync.errors import ExperimentError
 from nnasync.experiments.arrivals import BLOCK, Arrivals, ClosedLoop, Trace
 from nnasync.experiments.checks import at_least, positive, to_ns
-from nnasync.experiments.costs import Cost, Network, Recorded, Steps
+from nnasync.experiments.costs import Batching, Cost, Network, Recorded, Steps
 from nnasync.hal import NEVER_NS, Priority
 
 RequestBlock: TypeAlias = tuple[list[int], list[int]]
@@ -36,6 +36,7 @@ class Stream(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     `client` names whose share of the cores it is; the application's own is "". A run may be
     interrupted where its steps end, or, for costs without steps, after each `step_ms`: at any
     moment with 0, nowhere without. Who waits for an answer gives up after `cancel_after_ms`.
+    With `batching` requests that wait are run together.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Stream(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     client: str = ""
     step_ms: float | None = None
     cancel_after_ms: float | None = None
+    batching: Batching | None = None
 
     def __post_init__(self) -> None:
         if not self.name:
