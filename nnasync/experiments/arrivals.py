@@ -22,7 +22,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnasync.errors import ExperimentError
-from nnasync.experiments.checks import Kind, at_least, positive, startable, variation, whole_ns
+from nnasync.experiments.checks import (
+    MOST_CALLERS,
+    Kind,
+    at_least,
+    positive,
+    startable,
+    variation,
+    whole_ns,
+)
 from nnasync.experiments.traces import TraceBlock, TraceColumns, read_trace
 
 Times: TypeAlias = NDArray[np.int64]
@@ -193,7 +201,7 @@ class ClosedLoop(Kind, frozen=True):
     think: Literal["exponential", "constant"] = "exponential"
 
     def __post_init__(self) -> None:
-        at_least("callers", self.callers, 1)
+        at_least("callers", self.callers, 1, MOST_CALLERS)
         at_least("think_ms", self.think_ms, 0)
 
     def thinking(self, rng: np.random.Generator) -> Iterator[int]:

@@ -14,6 +14,10 @@ from nnasync.errors import ExperimentError
 MOST = 1e10
 """The largest number that an experiment takes where nothing else is said: 116 days, as time."""
 
+MOST_CORES = 65_536
+MOST_CALLERS = 1_000_000
+"""More than any machine has; a simulation has a record of each from the beginning."""
+
 _LEAST_HZ, _MOST_HZ = 1e-9, 1e9
 _LONGEST_NS = 2.0**62
 

@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from nnasync.errors import ExperimentError, InvalidArgument
-from nnasync.experiments.checks import MOST
+from nnasync.experiments.checks import MOST, MOST_CORES
 from nnasync.experiments.clients import client_numbers
 from nnasync.experiments.costs import Network
 from nnasync.experiments.sweeps import only, points
@@ -23,6 +23,8 @@ from nnasync.scheduler import AGING_NS, Policy, resolve_policy
 
 Positive = Annotated[float, msgspec.Meta(gt=0, le=MOST)]
 Whole = Annotated[int, msgspec.Meta(ge=1)]
+Repeats = Annotated[int, msgspec.Meta(ge=1, le=100_000)]
+Cores = Annotated[int, msgspec.Meta(ge=1, le=MOST_CORES)]
 PolicyChoice = str | dict[str, Any]
 """A name, or a table of a name and the policy's parameters."""
 
@@ -47,12 +49,12 @@ class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     title: str = ""
     about: str = ""
     policy: PolicyChoice = "default"
-    cores: Whole = 1
+    cores: Cores = 1
     load: Positive | None = None
     scaled: tuple[str, ...] = ()
     duration_s: Positive = 10.0
-    repeats: Whole = 1
-    real_repeats: Whole = 1
+    repeats: Repeats = 1
+    real_repeats: Repeats = 1
     seed: Annotated[int, msgspec.Meta(ge=0)] = 0
     overheads: Literal["measured", "none"] = "measured"
     aging_ms: Positive = AGING_NS / 1e6

@@ -31,7 +31,7 @@ from nnasync.batching import Batcher
 from nnasync.engine import Engine
 from nnasync.errors import ExperimentError, MissedDeadline, NNError, Refused
 from nnasync.experiments.arrivals import ClosedLoop, Trace
-from nnasync.experiments.checks import to_ns
+from nnasync.experiments.checks import MOST_CORES, at_least, to_ns
 from nnasync.experiments.clients import client_numbers
 from nnasync.experiments.costs import Batching, Network, Recorded, Steps
 from nnasync.experiments.real_arrivals import Arrival, Planner
@@ -91,6 +91,7 @@ async def run_real(
     """
     if duration_ns is None and requests is None and not all(map(_ends, workload.streams)):
         raise ExperimentError("duration_ns or requests: one must be given, for streams do not end")
+    at_least("cores", cores, 1, MOST_CORES)
     options = Options(
         cores=cores,
         inline_budget_us=inline_budget_us,

@@ -18,7 +18,7 @@ import math
 from typing import Any, NamedTuple, TypeAlias
 
 from nnasync.errors import ExperimentError, Refused
-from nnasync.experiments.checks import MOST, at_least
+from nnasync.experiments.checks import MOST, MOST_CORES, at_least
 from nnasync.experiments.record import Outcome, Recorder, RunResult
 from nnasync.experiments.simulation_requests import Request, Source, sources
 from nnasync.experiments.workload import Stream
@@ -56,7 +56,8 @@ class Simulation:
         recorder: Recorder,
     ) -> None:
         for name, value in zip(settings._fields, settings, strict=True):
-            at_least(name, value, 0 if name == "seed" else 1, math.inf)
+            most = MOST_CORES if name == "cores" else math.inf
+            at_least(name, value, 0 if name == "seed" else 1, most)
         self._cores = cores = settings.cores
         self._seed = settings.seed
         self._recorder = recorder

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nnasync.errors import ExperimentError
-from nnasync.experiments import arrivals, costs
+from nnasync.experiments import Workload, arrivals, costs, simulate
 from nnasync.experiments.checks import whole_ns
 from nnasync.experiments.experiment import experiment_of
 
@@ -102,3 +102,31 @@ def test_a_policy_that_does_not_take_that_says_so(policy: dict[str, object]) -> 
     experiment = experiment_of({"streams": [STREAM], "policy": policy})
     with pytest.raises(ExperimentError, match="policy"):
         experiment.make_policy()
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"cores": 10**9}, "cores"),
+        ({"repeats": 10**9}, "repeats"),
+        ({"real_repeats": 10**9}, "real_repeats"),
+        (
+            {
+                "streams": [
+                    {**STREAM, "arrivals": {"kind": "closed_loop", "callers": 10**9, "think_ms": 1}}
+                ]
+            },
+            "streams",
+        ),
+    ],
+)
+def test_more_than_any_memory_holds_is_refused(changes: dict[str, object], key: str) -> None:
+    """A simulation makes each of them before it begins."""
+    with pytest.raises(ExperimentError, match=f"^{key}"):
+        experiment_of({"streams": [STREAM], **changes})
+
+
+def test_no_machine_has_so_many_cores() -> None:
+    stream = experiment_of({"streams": [STREAM]}).streams[0]
+    with pytest.raises(ExperimentError, match="cores is 1e"):
+        simulate(Workload((stream,)), cores=10**9, requests=1)
