@@ -10,30 +10,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Generic, TypeVar
 
 from nnasync.batching.rule import Costs, Together, Waiting, earliest_end_ns, next_step
 from nnasync.experiments.costs import Batching
 from nnasync.hal import NEVER_NS
+from nnasync.scheduler import Job
 
-if TYPE_CHECKING:
-    from nnasync.experiments.simulation_requests import Request
+J = TypeVar("J", bound=Job)
 
 
-class Line:
+class Line(Generic[J]):
     """Where requests of one stream wait; `looks_at_ns` is when it is to be looked at again."""
 
     def __init__(self, batching: Batching, lanes: int) -> None:
         """At most so many runs as there are `lanes` are under way."""
         self._batching = batching
         self._lanes = lanes
-        self._waiting: list[tuple[Request, Waiting]] = []
+        self._waiting: list[tuple[J, Waiting]] = []
         self._running = 0
         self._costs = Costs()
-        self._submitted_ns: dict[Request, int] = {}
+        self._submitted_ns: dict[J, int] = {}
         self.looks_at_ns = NEVER_NS
 
-    def takes(self, now: int, request: Request) -> bool:
+    def takes(self, now: int, request: J) -> bool:
         """Let a request in; False where it cannot be through by its deadline."""
         due_ns = math.inf if request.deadline_ns == NEVER_NS else request.deadline_ns
         ahead = sum(other.deadline_ns <= due_ns for _, other in self._waiting)
@@ -45,7 +45,7 @@ class Line:
         self._waiting.append((request, Waiting(1, now, due_ns)))
         return True
 
-    def next_run(self, now: int) -> list[Request]:
+    def next_run(self, now: int) -> list[J]:
         """Those that are to be run together now; none, if nobody is."""
         if not self._waiting or self._running >= self._lanes:
             return []
@@ -55,16 +55,16 @@ class Line:
         self._running += bool(chosen)
         return chosen
 
-    def began(self, now: int, run: Request) -> None:
+    def began(self, now: int, run: J) -> None:
         """A run of this line is under way."""
         self._submitted_ns[run] = now
 
-    def ended(self, now: int, run: Request) -> None:
-        """It is no more."""
+    def ended(self, now: int, run: J, rows: int) -> None:
+        """It is no more; so many requests went together."""
         self._running -= 1
-        self._costs.observe(len(run.members), now - self._submitted_ns.pop(run))
+        self._costs.observe(rows, now - self._submitted_ns.pop(run))
 
-    def leave(self, request: Request) -> None:
+    def leave(self, request: J) -> None:
         """A request waits no longer, if it did."""
         self._waiting = [each for each in self._waiting if each[0] is not request]
 

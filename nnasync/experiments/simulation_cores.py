@@ -354,7 +354,7 @@ class Simulation:
                     own = _MET if is_met else _LATE
                 self._tell(now, request, own)
         if source.line is not None:
-            source.line.ended(now, run)
+            source.line.ended(now, run, len(run.members))
             self._start_runs(now, source)
 
     def _plan(self, now: int, source: Source) -> None:

@@ -100,7 +100,9 @@ class Source:
     ) -> None:
         self.name = stream.name
         self.batching = stream.batching
-        self.line = None if stream.batching is None else Line(stream.batching, cores)
+        self.line: Line[Request] | None = None
+        if stream.batching is not None:
+            self.line = Line(stream.batching, cores)
         self.number = number
         self.client = client
         self.account = account
