@@ -6,8 +6,8 @@ device says a run took becomes its cost, as one step, with the spread that was s
 fifty, the longest, is left out as the system's doing.
 
 Then each runs beside each other one, again and again, for a second, and beside itself. How much
-longer runs took while they overlapped is what simulated runs are slowed by, and how late the loop
-and its workers were on cores that networks kept busy is what simulated ones are late by then.
+longer runs took than alone is what simulated runs are slowed by while they overlap, and how late
+the loop and its workers were on cores that networks kept busy is what simulated ones are late by.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import anyio
 import msgspec
 import numpy as np
 from msgspec.structs import replace
+from numpy.typing import NDArray
 
 from nnasync._core.clock import now_ns
 from nnasync._core.drivers import default_devices
@@ -40,7 +41,6 @@ _PAUSE_S = 0.003
 _LEFT_OUT = 0.02
 _COMPETITION_MS = 300
 _BESIDE_NS, _WARM_MS, _ALL = 1_200_000_000, 200.0, 100_000
-_MOST_SLOWER = 20.0
 
 
 class Company(msgspec.Struct, frozen=True):
@@ -83,8 +83,7 @@ async def measured(model: str, cores: int) -> Network:
     options = Options(cores=cores, inline_budget_us=0, competition_budget_ms=_COMPETITION_MS)
     async with open_runtime(devices=default_devices(), options=options) as runtime:
         found, threads = await _durations_ns(runtime, model)
-    durations_ns = sorted(found)
-    kept = np.array(durations_ns[: math.ceil(len(durations_ns) * (1 - _LEFT_OUT))], float)
+    kept = _usual(found)
     mean_ns = float(kept.mean())
     cv = float(kept.std()) / mean_ns
     return Network(model, (mean_ns / 1e6,), cv, threads=min(max(1.0, threads), cores))
@@ -125,26 +124,22 @@ async def measured_company(networks: Sequence[Network], cores: int) -> Company:
             Workload(streams), cores=cores, duration_ns=_BESIDE_NS, record=Recording(_WARM_MS, _ALL)
         )
         spans = [[span for span in run.spans if span.stream == number] for number in (0, 1)]
-        slower[one.model, other.model] = _times_slower(spans[0], spans[1], one.mean_ns)
-        slower[other.model, one.model] = _times_slower(spans[1], spans[0], other.mean_ns)
+        slower[one.model, other.model] = _times_slower(spans[0], one.mean_ns)
+        slower[other.model, one.model] = _times_slower(spans[1], other.mean_ns)
         delays.append(delays_of(run, 0, 0))
     return Company(slower, max(delays, key=lambda each: sum(each.heard_ns)))
 
 
-def _times_slower(mine: Sequence[Span], others: Sequence[Span], alone_ns: float) -> float:
-    """How many times as long runs took while others ran, that take so long alone on average."""
-    lengths_ns = sum(span.ended_ns - span.began_ns for span in mine)
-    beside_ns = 0
-    began = np.array([span.began_ns for span in others], np.int64)
-    ended = np.array([span.ended_ns for span in others], np.int64)
-    for span in mine:
-        overlaps = np.minimum(ended, span.ended_ns) - np.maximum(began, span.began_ns)
-        beside_ns += int(np.maximum(overlaps, 0).sum())
-    # What was done while others ran, at the speed of a run alone.
-    done_ns = len(mine) * alone_ns - (lengths_ns - beside_ns)
-    if beside_ns <= 0:
-        return 1.0
-    return min(max(1.0, beside_ns / max(done_ns, beside_ns / _MOST_SLOWER)), _MOST_SLOWER)
+def _times_slower(spans: Sequence[Span], alone_ns: float) -> float:
+    """How many times as long these runs took as alone, on average without the longest ones."""
+    lengths_ns = _usual([span.ended_ns - span.began_ns for span in spans])
+    return max(1.0, float(lengths_ns.mean()) / alone_ns) if lengths_ns.size else 1.0
+
+
+def _usual(durations_ns: Sequence[int]) -> NDArray[np.float64]:
+    """All but the longest, which are the system's doing."""
+    kept = math.ceil(len(durations_ns) * (1 - _LEFT_OUT))
+    return np.array(sorted(durations_ns)[:kept], float)
 
 
 def _models(experiment: Experiment) -> Iterable[str]:

@@ -101,21 +101,15 @@ async def test_what_networks_do_to_each_other_is_measured(monkeypatch: pytest.Mo
     words = Network(WORDS, (0.1,))
     found = await measured_company([words], 2)
     assert list(found.slower) == [(WORDS, WORDS)]
-    assert 1 <= found.slower[WORDS, WORDS] <= 20
+    assert found.slower[WORDS, WORDS] >= 1
     assert max(found.delays.heard_ns) > 0
 
 
-def spans(*times_ms: tuple[int, int]) -> list[Span]:
-    return [Span(0, 0, number, *times) for number, times in enumerate(times_ms)]
-
-
-def test_how_much_slower_runs_are_follows_from_when_others_ran() -> None:
-    # Alone they take 10; one of them overlaps for 20, in which half of it was done.
-    mine = spans((0, 10), (100, 120))
-    assert _times_slower(mine, spans((90, 130)), 10.0) == 2.0
-    assert _times_slower(mine, spans((200, 300)), 10.0) == 1.0
-    assert _times_slower(mine, spans((0, 10), (90, 130)), 15.0) == 1.0
-    assert _times_slower(mine, spans((90, 130)), 0.1) == 20.0
+def test_how_much_slower_runs_are_is_told_without_the_longest() -> None:
+    spans = [Span(0, 0, number, 0, 20) for number in range(99)] + [Span(0, 0, 99, 0, 10**9)]
+    assert _times_slower(spans, 10.0) == 2.0
+    assert _times_slower(spans, 40.0) == 1.0
+    assert _times_slower([], 40.0) == 1.0
 
 
 async def test_a_model_that_is_not_there() -> None:
