@@ -62,6 +62,16 @@ async def test_an_unknown_rank_and_an_empty_tensor() -> None:
         assert (await net(ones(0, 3), ones(0, 3))).shape == (0, 3)
 
 
+async def test_one_number_needs_no_dimensions() -> None:
+    m = nn.ModelBuilder("scaled")
+    x, factor = m.input("x", (0, 3)), m.input("factor", (1,))
+    m.output("y", m.operation(OperationType.MUL, x, factor, 0, output=x))
+    async with runtime() as rt:
+        net = await rt.compile(m.build())
+        for value in (2.0, np.float32(2), np.array(2, np.float32)):
+            assert (await net(ones(2, 3), value)).tolist() == [[2, 2, 2]] * 2
+
+
 async def test_out_and_measure() -> None:
     async with runtime() as rt:
         net = await rt.compile(adder())

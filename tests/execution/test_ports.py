@@ -129,6 +129,12 @@ def test_what_does_not_fit_is_refused_by_name(value: Any, text: str) -> None:
     assert "'x'" in str(caught.value)
 
 
+@pytest.mark.parametrize("value", [16000, np.array(16000), np.int64(16000)])
+def test_a_port_of_one_number_takes_it_without_dimensions(value: Any) -> None:
+    port = Port(name="sr", shape=(1,), dtype=np.dtype(np.int32), scale=0, zero_point=0, position=0)
+    assert copied(value, port).tolist() == [16000]
+
+
 def test_a_refused_value_leaves_the_memory_alone() -> None:
     target = np.full(SHAPE, 7, np.float32)
     with pytest.raises(InvalidArgument):

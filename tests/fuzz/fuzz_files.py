@@ -4,10 +4,10 @@
     python -m tests.fuzz.fuzz_files --run --runs 5000 FILE ...         and what loads runs, too
     python -m tests.fuzz.fuzz_files --seed 0 --only 4711 FILE ...      one of them, with its trace
 
-Each run takes a file, changes some of its bytes, or fields of its message if it is one of ONNX, and
-loads it: that gives a model or a typed error, takes at most 4 times the file and 512 MiB of memory,
-and ends. With `--run` what is loaded, and the file as a whole besides, is compiled by its engine
-and the reference, and run once.
+Each run takes a file, changes some of its bytes, or fields of an ONNX message or of the description
+in `.nnm`, and loads it: that gives a model or a typed error, takes at most 4 times the file and
+512 MiB of memory, and ends. With `--run` what is loaded, and the file as a whole besides, is
+compiled by its engine and the reference, and run once.
 Run `n` of a seed and of some files is always the same. Processes
 that do it can be lost, as those of `fuzz_models`, which this uses.
 """
@@ -39,6 +39,7 @@ from nnasync.errors import NNError
 from nnasync.extensions import LITERT, ONNX, sized
 from nnasync.hal import ExecutionPreference, Model
 from nnasync.suites.fuzz.bytes_edits import byte_edits, edited
+from nnasync.suites.fuzz.nnm_fields import changed_description
 from nnasync.suites.fuzz.onnx_fields import changed_fields
 from nnasync.suites.fuzz.usage import forget_peak, peak_bytes
 from tests.fuzz.attempts import Finding, Outcome
@@ -50,6 +51,7 @@ SLACK_BYTES, SHARE = 512 << 20, 4
 """What loading may take: so much, and so many times the file."""
 MOST_INPUT_BYTES = 1 << 24
 MOST_RUN_S = 5
+BY_FIELD = {".onnx": changed_fields, ".nnm": changed_description}
 FAST = ExecutionPreference.SUSTAINED_SPEED
 
 
@@ -152,8 +154,9 @@ def one(files: Sequence[Path], folder: Path, source: random.Random, *, runs: boo
     # A file of its own each time: the one before may be mapped by a model still.
     path.unlink(missing_ok=True)
     data = original.read_bytes()
-    by_field = original.suffix == ".onnx" and source.random() < 0.7
-    path.write_bytes(changed_fields(data, source) if by_field else mutated(data, source))
+    by_field = BY_FIELD.get(original.suffix)
+    change = mutated if by_field is None or source.random() < 0.3 else by_field
+    path.write_bytes(change(data, source))
     return attempt(path, runs=runs)
 
 

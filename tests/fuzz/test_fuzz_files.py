@@ -8,6 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from nnasync._core.importers.onnx import translate
+from nnasync._core.model import save
+from nnasync.suites.fuzz.nnm_fields import changed_description
 from nnasync.suites.fuzz.onnx_fields import changed_fields
 from tests.fuzz.attempts import Finding, Outcome
 from tests.fuzz.fuzz_files import attempt, files_in, main, mutated, one
@@ -71,6 +74,22 @@ def test_changed_fields_of_onnx_files(tmp_path: Path) -> None:
     (tmp_path / "changed").mkdir()
     path = written(tmp_path, graph)
     changed = {changed_fields(path.read_bytes(), random.Random(n)) for n in range(20)}
+    assert len(changed) > 15
+    found = {one([path], tmp_path / "changed", random.Random(n), runs=True) for n in range(60)}
+    assert {Outcome.NOT_LEGAL, Outcome.RAN} <= found
+
+
+def test_changed_descriptions_of_nnm_files(tmp_path: Path) -> None:
+    graph = message(
+        [node("Gemm", ["x", "w"], ["y"])],
+        [("x", FLOAT, (2, 3))],
+        [("y", FLOAT, (2, 4))],
+        {"w": np.ones((3, 4), np.float32)},
+    )
+    path = tmp_path / "net.nnm"
+    save(translate(written(tmp_path, graph)), path)
+    (tmp_path / "changed").mkdir()
+    changed = {changed_description(path.read_bytes(), random.Random(n)) for n in range(20)}
     assert len(changed) > 15
     found = {one([path], tmp_path / "changed", random.Random(n), runs=True) for n in range(60)}
     assert {Outcome.NOT_LEGAL, Outcome.RAN} <= found

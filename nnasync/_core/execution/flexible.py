@@ -15,7 +15,14 @@ import msgspec
 import numpy as np
 
 from nnasync._core.execution.placing import held_by, pixels_of
-from nnasync._core.execution.ports import Port, Ports, as_array, check_out, out_in_order
+from nnasync._core.execution.ports import (
+    Port,
+    Ports,
+    as_array,
+    check_out,
+    is_number,
+    out_in_order,
+)
 from nnasync._core.execution.slots import MemorySource, moved, own_memory, taken
 from nnasync.device import PreparedModel
 from nnasync.errors import (
@@ -223,6 +230,8 @@ def _known_bytes(port: Port) -> int:
 
 def _fitting(value: Any, port: Port) -> Array:
     array = as_array(pixels_of(value, port) if type(value) is Pool else value, port)
+    if is_number(array, port):
+        array = array.reshape(port.shape)
     fits = port.shape == array.shape
     if not port.is_settled:
         fits = not port.shape or (

@@ -214,11 +214,16 @@ def copy_in(target: Array, value: Any, port: Port) -> None:
     """Copy a value into the memory of an input; raises InvalidArgument if it does not fit."""
     if value.__class__ is not np.ndarray or value.dtype is not port.dtype:
         value = as_array(value, port)
-    if value.shape != port.shape:
+    if value.shape != port.shape and not is_number(value, port):
         raise InvalidArgument(
             f"input {port.name!r} has shape {list(value.shape)}, should be {list(port.shape)}"
         )
     target[...] = value
+
+
+def is_number(array: Array, port: Port) -> bool:
+    """Whether it is the number of a port that takes one: files have these without dimensions."""
+    return array.shape == () and port.shape == (1,)
 
 
 def as_array(value: Any, port: Port) -> Array:

@@ -19,6 +19,7 @@ from nnasync.suites.fuzz.bytes_edits import ByteEdit, byte_edits, edited
 from nnasync.suites.fuzz.decisions import RecordedRandom, ReplayedRandom
 from nnasync.suites.fuzz.memory_inputs import MemoryAct, memory_acts
 from nnasync.suites.fuzz.mutations import Mutator
+from nnasync.suites.fuzz.nnm_fields import changed_description
 from nnasync.suites.fuzz.onnx_fields import changed_fields
 from nnasync.suites.fuzz.requests import changed_request, request_for
 from nnasync.suites.fuzz.samples import FuzzSample
@@ -46,6 +47,7 @@ ROUND = 200
 """So many inputs that leave the model as it is have the same one in a row, prepared once."""
 _OF_ONE_MODEL = (FuzzKind.REQUESTS, FuzzKind.MEMORY)
 _FILES = (FuzzKind.TFLITE, FuzzKind.ONNX, FuzzKind.NNM)
+_BY_FIELD = {FuzzKind.ONNX: changed_fields, FuzzKind.NNM: changed_description}
 
 
 class Entry(enum.Enum):
@@ -183,6 +185,7 @@ def _is_sane(dimensions: Sequence[int]) -> bool:
 
 def _file(kind: FuzzKind, data: bytes, source: random.Random) -> FuzzInput:
     feeds_seed = source.getrandbits(32)
-    if kind is FuzzKind.ONNX and source.random() < 0.7:
-        return FuzzInput(kind, file=changed_fields(data, source), feeds_seed=feeds_seed)
+    by_field = _BY_FIELD.get(kind)
+    if by_field is not None and source.random() < 0.7:
+        return FuzzInput(kind, file=by_field(data, source), feeds_seed=feeds_seed)
     return FuzzInput(kind, file=edited(data, byte_edits(source)), feeds_seed=feeds_seed)

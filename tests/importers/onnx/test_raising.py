@@ -14,7 +14,17 @@ from nnasync._core.importers.onnx import translate
 from nnasync.errors import ModelError
 from nnasync.extensions import operation_label
 from nnasync.hal import Model
-from tests.importers.onnx.files import FLOAT, message, node, onnx, run, run_whole, samples, written
+from tests.importers.onnx.files import (
+    FLOAT,
+    INT64,
+    message,
+    node,
+    onnx,
+    run,
+    run_whole,
+    samples,
+    written,
+)
 
 X, Y = [("x", FLOAT, (2, 3))], [("y", FLOAT, (2, 3))]
 
@@ -151,6 +161,22 @@ def test_files_that_ask_for_much_are_refused(nodes: list[Any], tmp_path: Path) -
         "pads": np.array([0, 2**40, 0, 2**40], np.int64),
     }
     file = message(nodes, X, [("y", FLOAT, ("a", "b"))], constants, opset=18)
+    with pytest.raises(ModelError, match=r"net\.onnx"):
+        translate(written(tmp_path, file))
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("opset", [9, 12])
+@pytest.mark.parametrize("is_stated", [True, False], ids=["stated", "computed"])
+def test_old_files_whose_shapes_have_endless_entries_are_refused(
+    is_stated: bool, opset: int, tmp_path: Path
+) -> None:
+    """The package onnx writes down each entry, and would not come to the end."""
+    ports = [*X, ("shape", INT64, (2**62,))] if is_stated else X
+    nodes = [node("Expand", ["x", "shape"], ["y"])]
+    if not is_stated:
+        nodes.insert(0, node("ConstantOfShape", ["huge"], ["shape"]))
+    file = message(nodes, ports, [("y", FLOAT, ("a", "b"))], {"huge": HUGE}, opset=opset)
     with pytest.raises(ModelError, match=r"net\.onnx"):
         translate(written(tmp_path, file))
 

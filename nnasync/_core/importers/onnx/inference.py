@@ -13,6 +13,8 @@ from nnasync.errors import ModelError
 _LARGE = 4096
 """Constants of more elements say nothing about shapes."""
 _LONGEST_LIST = 1 << 16
+_TAKES_ENTRIES_ONLY = 13
+"""Since this opset the inference takes no list for a shape whose entries it does not know."""
 _LIKE_INPUT = frozenset({"Gelu", "FastGelu", "BiasGelu", "QuickGelu", "SkipLayerNormalization"})
 """Operators of vendors whose result has type and shape of their first input."""
 
@@ -22,8 +24,8 @@ def inferred(message: Any, graph: OnnxGraph) -> dict[str, OnnxPort]:
     onnx = package()
     try:
         outline = _outline(message, graph)
-        found = onnx.shape_inference.infer_shapes(outline)
-        if not _has_long_lists(found):
+        found = _guarded(outline)
+        if not _has_long_lists(found.graph):
             found = onnx.shape_inference.infer_shapes(outline, data_prop=True)
     except Exception as error:
         raise ModelError(f"ONNX cannot infer its shapes: {error}") from error
@@ -35,18 +37,46 @@ def inferred(message: Any, graph: OnnxGraph) -> dict[str, OnnxPort]:
     return {**known, **{port.name: port for port in graph.inputs}}
 
 
-def _has_long_lists(message: Any) -> bool:
-    """Whether a value is a list that the inference should not take for a shape.
+def check_lists(message: Any, graph: OnnxGraph) -> None:
+    """Raise ModelError for a file whose lists ONNX's converters would not come to the end of.
 
-    It writes down each entry, known or not, and does not end where a file states a size beyond all
-    memory.
+    They take lists for shapes, as the inference does.
     """
-    graph = message.graph
+    try:
+        found = _guarded(_outline(message, graph))
+    except Exception as error:
+        raise ModelError(f"ONNX cannot infer its shapes: {error}") from error
+    if _has_long_lists(found.graph):
+        raise ModelError(f"has a list of more than {_LONGEST_LIST} entries")
+
+
+def _guarded(outline: Any) -> Any:
+    """The outline with the types and shapes that its inference finds, and that take it no time.
+
+    Before opset 13 the inference takes a list for a shape already where it knows no entry of it, so
+    that older files count as of 13: then operators of theirs may be left out, but it ends.
+    """
+    found = package().ModelProto()
+    found.CopyFrom(outline)
+    for opset in found.opset_import:
+        if opset.domain in ("", "ai.onnx"):
+            opset.version = max(opset.version, _TAKES_ENTRIES_ONLY)
+    return package().shape_inference.infer_shapes(found)
+
+
+def _has_long_lists(graph: Any) -> bool:
+    """Whether a value of a graph, or of one in it, is a list that cannot be meant as a shape.
+
+    Taken for one, each entry is written down, known or not, which does not end where a file states
+    a size beyond all memory.
+    """
     for value in (*graph.input, *graph.value_info, *graph.output):
         sizes = value.type.tensor_type.shape.dim
         if len(sizes) == 1 and sizes[0].dim_value > _LONGEST_LIST:
             return True
-    return False
+    attributes = (attribute for node in graph.node for attribute in node.attribute)
+    inner = (each for attribute in attributes for each in (attribute.g, *attribute.graphs))
+    return any(map(_has_long_lists, inner))
 
 
 def _outline(message: Any, graph: OnnxGraph) -> Any:

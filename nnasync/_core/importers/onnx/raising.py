@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from nnasync._core.importers.onnx.inference import check_lists
 from nnasync._core.importers.onnx.onnx_file import OnnxGraph, package, read_graph
 from nnasync.errors import ModelError
 
@@ -33,8 +34,9 @@ def raised(message: Any, graph: OnnxGraph, known: Callable[[str], bool]) -> tupl
     """
     found = message
     if graph.opset < _TARGET:
-        found = _newer(found, graph.opset)
+        found = _newer(found, graph)
     if found.functions:
+        check_lists(found, graph)
         found = _rewritten(found, "its functions", _without_own)
     for _ in range(_MOST_LEVELS):
         names = sorted({node.op_type for node in _functions(found.graph, known)})
@@ -47,10 +49,12 @@ def raised(message: Any, graph: OnnxGraph, known: Callable[[str], bool]) -> tupl
     return found, msgspec.structs.replace(again, inputs=graph.inputs, outputs=graph.outputs)
 
 
-def _newer(message: Any, opset: int) -> Any:
+def _newer(message: Any, graph: OnnxGraph) -> Any:
+    opset = graph.opset
     if opset < _OLDEST:
         raise ModelError(f"has opset {opset}, the oldest that is translated is {_OLDEST}")
     _check_size(message)
+    check_lists(message, graph)
     converter = importlib.import_module("onnx.version_converter")
     try:
         return converter.convert_version(message, _TARGET)
