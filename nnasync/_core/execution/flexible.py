@@ -160,7 +160,11 @@ class FlexibleCalls:
     ) -> Request:
         """A request over fresh memory with the inputs in it, and over buffers."""
         if self._ports.state_inputs:
-            raise InvalidArgument("a network with states needs known shapes; fix them in the model")
+            unknown = [port.name for port in self._ports.outputs if not port.is_settled]
+            raise InvalidArgument(
+                "a network with states needs known shapes; give them to nn.load as shapes=, those"
+                f" of outputs, too, where it does not find them: {', '.join(unknown) or 'none'}"
+            )
         sizes = [array.nbytes if isinstance(array, np.ndarray) else 0 for array in arrays]
         sizes += [size if each is None else 0 for size, each in zip(self._sizes, held, strict=True)]
         offsets, total = layout(sizes)

@@ -50,7 +50,7 @@ def load(
 
     Of a `.tflite` file, `signature` names the one whose subgraph and names are taken. `shapes`
     gives shapes of inputs by name where a `.tflite` or `.onnx` file leaves dimensions open; None
-    leaves one open.
+    leaves one open. Of an `.onnx` file it may give those of outputs, too.
 
     It blocks while the file is read and converted, up to seconds for a large one: a coroutine gives
     the path to `Runtime.compile` instead, which loads it in a thread.

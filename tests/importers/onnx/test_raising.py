@@ -181,6 +181,18 @@ def test_old_files_whose_shapes_have_endless_entries_are_refused(
         translate(written(tmp_path, file))
 
 
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("size", [2**40, 2**63 - 1])
+def test_endless_axes_are_not_reversed(size: int, tmp_path: Path) -> None:
+    """The number of each entry would be written down."""
+    constants = {"first": np.array([-1]), "last": np.array([-(2**62)]), "axis": np.array([1])}
+    constants |= {"step": np.array([-1])}
+    nodes = [node("Slice", ["x", "first", "last", "axis", "step"], ["y"])]
+    file = message(nodes, [("x", FLOAT, (2, size))], [("y", FLOAT, (2, size))], constants)
+    with pytest.raises(ModelError, match="one by one"):
+        translate(written(tmp_path, file))
+
+
 def test_a_layer_of_constants_is_computed_while_the_file_is_read(tmp_path: Path) -> None:
     nodes = [
         node("MatMul", ["a", "w"], ["m"]),

@@ -9,7 +9,7 @@ import pytest
 
 import nnasync as nn
 from nnasync.errors import InvalidArgument, ModelError
-from tests.importers.onnx.files import FLOAT, Port, message, node, written
+from tests.importers.onnx.files import FLOAT, INT64, Port, message, node, written
 
 BATCHED: list[Port] = [("x", FLOAT, ("batch", 2)), ("state", FLOAT, ("batch", 2))]
 OUTPUTS: list[Port] = [("y", FLOAT, ("batch", 2)), ("stateN", FLOAT, ("a", "b"))]
@@ -38,6 +38,7 @@ def test_a_dimension_that_becomes_known_is_known_wherever_it_is_named(path: Path
 def test_shapes_that_contradict_the_file(path: Path) -> None:
     for shapes, reason in (
         ({"x": (1, 3)}, "input 'x' has shape .None, 2., not .1, 3."),
+        ({"y": (1, 3)}, "output 'y' has shape .None, 2., not .1, 3."),
         ({"z": (1,)}, "has no input 'z', only state, x"),
         ({"x": (1, 2), "state": (2, 2)}, "gives 'batch' the sizes 1 and 2"),
     ):
@@ -85,3 +86,25 @@ async def test_a_voice_detector_keeps_its_state(shared: Path) -> None:
                 wanted, state = session.run(None, feeds)
                 np.testing.assert_allclose(got, wanted, atol=1e-4)
         await net.close()
+
+
+@pytest.mark.anyio
+async def test_an_output_whose_shape_no_inference_finds_may_be_given_one(tmp_path: Path) -> None:
+    """As in detectors of speech, whose branches hide it."""
+    ports: list[Port] = [*BATCHED, ("size", INT64, (2,))]
+    nodes = [
+        node("Add", ["x", "state"], ["stateN"]),
+        node("Reshape", ["stateN", "size"], ["y"]),
+    ]
+    path = written(tmp_path, message(nodes, ports, [("y", FLOAT, ("c", "d")), OUTPUTS[1]]))
+    shapes, size, one = {"x": (1, 2)}, np.array([2, 1]), np.ones((1, 2), np.float32)
+    async with nn.open_runtime() as runtime:
+        open_net = await runtime.compile(nn.load(path, shapes=shapes, state="guess"))
+        async with open_net.burst() as burst:
+            with pytest.raises(InvalidArgument, match="find them: y"):
+                await burst(one, size)
+        model = nn.load(path, shapes={**shapes, "y": (2, 1)}, state="guess")
+        net = await runtime.compile(model)
+        async with net.burst() as burst:
+            for times in (1, 2, 3):
+                assert (await burst(one, size)).tolist() == [[times], [times]]

@@ -50,7 +50,8 @@ def load(path: str | os.PathLike[str], *, shapes: Shapes | None = None) -> Model
     """The model in an `.onnx` file: translated, or else wrapped as one extension operation.
 
     `shapes` gives shapes of inputs by name where the file leaves dimensions open: a number, or None
-    to leave it open; dimensions of the same name in other inputs and in outputs follow.
+    to leave it open; dimensions of the same name in other inputs and in outputs follow, and those
+    of outputs that are not found may be given, too.
 
     A wrapped file must not be changed while the model is in use. Raises ModelError, with the file's
     name, where the file is broken, InvalidArgument where onnx is not installed, and for an input or

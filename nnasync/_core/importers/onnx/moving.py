@@ -14,6 +14,8 @@ from nnasync.kernels.operation import Tensor
 
 _T = OperationType
 _NOT_MOVED = (OperandType.TENSOR_INT32, OperandType.TENSOR_BOOL8)
+_MOST_PLACES = 1 << 20
+"""More entries of an axis are not taken one by one: their numbers become a constant."""
 _BYTES = Tensor(type=OperandType.TENSOR_QUANT8_ASYMM, scale=1.0)
 
 
@@ -65,7 +67,9 @@ def _cut(
 
 
 def gathered(scope: OnnxScope, x: Value, axis: int, places: Sequence[int] | Array | Value) -> Value:
-    """Entries of an axis by their numbers, which are not negative."""
+    """Entries of an axis by their numbers, which are not negative; raises ModelError for many."""
+    if not isinstance(places, Value) and len(places) > _MOST_PLACES:
+        raise ModelError(f"takes {len(places)} entries of an axis one by one")
     numbers = places if isinstance(places, Value) else int32_array(list(places))
     build = scope.builder.operation
     return moved(scope, x, lambda y: build(_T.GATHER, y, axis, numbers, like=y))

@@ -1,4 +1,4 @@
-"""Shapes that a caller gives to the inputs of a graph, where the file leaves dimensions open."""
+"""Shapes that a caller gives to inputs and outputs, where the file leaves dimensions open."""
 
 from __future__ import annotations
 
@@ -10,21 +10,23 @@ from nnasync._core.importers.onnx.onnx_file import OnnxGraph, OnnxPort
 from nnasync.errors import InvalidArgument
 
 Shapes = Mapping[str, Sequence[int | None]]
-"""Shapes of inputs by name; None is a dimension that stays open."""
+"""Shapes of inputs and outputs by name; None is a dimension that stays open."""
 
 
 def with_shapes(graph: OnnxGraph, shapes: Shapes) -> OnnxGraph:
-    """The graph with shapes of inputs by name; dimensions of a name that becomes known follow.
+    """The graph with shapes of ports by name; dimensions of a name that becomes known follow.
 
-    Raises InvalidArgument for an input that the graph does not have, and for a shape that differs
-    where the graph leaves nothing open.
+    Those of outputs are needed only where neither names nor inference tell them. Raises
+    InvalidArgument for a port that the graph does not have, and for a shape that differs where the
+    graph leaves nothing open.
     """
-    known = {port.name: port for port in graph.inputs}
+    inputs = {port.name: port for port in graph.inputs}
+    known = {**{port.name: port for port in graph.outputs}, **inputs}
     sizes: dict[str, int] = {}
     for name, wanted in shapes.items():
         if name not in known:
-            raise InvalidArgument(f"has no input {name!r}, only {', '.join(sorted(known))}")
-        _check(known[name], wanted)
+            raise InvalidArgument(f"has no input {name!r}, only {', '.join(sorted(inputs))}")
+        _check(known[name], wanted, "input" if name in inputs else "output")
         for label, size in zip(known[name].labels, wanted, strict=False):
             if label and size and sizes.setdefault(label, size) != size:
                 raise InvalidArgument(
@@ -33,11 +35,11 @@ def with_shapes(graph: OnnxGraph, shapes: Shapes) -> OnnxGraph:
     return msgspec.structs.replace(
         graph,
         inputs=tuple(_sized(port, sizes, shapes.get(port.name)) for port in graph.inputs),
-        outputs=tuple(_sized(port, sizes, None) for port in graph.outputs),
+        outputs=tuple(_sized(port, sizes, shapes.get(port.name)) for port in graph.outputs),
     )
 
 
-def _check(port: OnnxPort, wanted: Sequence[int | None]) -> None:
+def _check(port: OnnxPort, wanted: Sequence[int | None], what: str) -> None:
     stated = port.shape
     if stated is None:
         return
@@ -45,7 +47,7 @@ def _check(port: OnnxPort, wanted: Sequence[int | None]) -> None:
         (size or 0) < 0 or (fixed and size != fixed)
         for size, fixed in zip(wanted, stated, strict=True)
     ):
-        raise InvalidArgument(f"input {port.name!r} has shape {list(stated)}, not {list(wanted)}")
+        raise InvalidArgument(f"{what} {port.name!r} has shape {list(stated)}, not {list(wanted)}")
 
 
 def _sized(
