@@ -239,6 +239,15 @@ class InlineRun(Protocol):
         `given` is as of `run_now`. Raises what an execution raises.
         """
 
+    def goes_beside(self) -> bool:
+        """Whether an execution that begins now had better be one of those under way, beside them.
+
+        To be asked for each such execution, since it counts for what is usual.
+        """
+
+    def run_beside(self, request: Request) -> Awaitable[object]:
+        """Run another request beside others, on whichever thread is free first."""
+
 
 @runtime_checkable
 class RepeatingPreparedModel(PreparedModel, Protocol):

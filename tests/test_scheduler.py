@@ -77,6 +77,40 @@ def test_a_preempted_job_takes_its_old_place(waiting: list[int], data: st.DataOb
     assert drain(queue) == sorted(jobs, key=lambda each: each.deadline_ns)
 
 
+@given(st.lists(st.tuples(priorities, deadlines), min_size=1), st.integers(0, 60), st.data())
+def test_the_first_is_the_one_that_is_handed_out_next(
+    wanted: list[tuple[Priority, int]], now_ns: int, data: st.DataObject
+) -> None:
+    """Or nobody can tell, as its deadline has passed."""
+    queue = scheduler()
+    jobs = [job(priority, deadline) for priority, deadline in wanted]
+    for each in jobs:
+        queue.submit(each, 0)
+    for each in jobs:
+        if data.draw(st.booleans()):
+            queue.withdraw(each)
+    asked = data.draw(st.sampled_from([ALL, (HIGH, MEDIUM), (LOW,)]))
+    first = queue.first(now_ns, asked)
+    found = queue.next(now_ns, asked)
+    assert first is found or (first is None and queue.take_expired())
+
+
+def test_nobody_tells_the_first_of_several_clients_or_of_what_is_due() -> None:
+    queue = Scheduler(servers=2, queue_limit=9, aging_ns=10)
+    assert queue.first(0, ALL) is None
+    old = job(LOW)
+    queue.submit(old, 0)
+    plain = [queue.is_plain]
+    assert queue.first(9, ALL) is old
+    assert queue.first(10, ALL) is None, "it is due for its age"
+    client = queue.open_client(queue_limit=9)
+    plain.append(queue.is_plain)
+    assert queue.first(0, ALL) is None
+    queue.close_client(client)
+    assert [*plain, queue.is_plain] == [True, False, True]
+    assert queue.first(0, ALL) is old
+
+
 def test_only_the_asked_priorities_are_handed_out() -> None:
     queue = scheduler()
     low, medium, high = (job(priority) for priority in (LOW, MEDIUM, HIGH))

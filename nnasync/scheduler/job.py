@@ -48,6 +48,7 @@ class Estimate:
         "ns",
         "samples",
         "spreads",
+        "weighed_at",
         "worker_ns",
     )
 
@@ -60,6 +61,8 @@ class Estimate:
         self.samples = 0
         self.holds_loop = self.spreads = True
         self.is_beside = False
+        self.weighed_at = -_AGAIN_WITHIN
+        """At which sample the two ways were compared last, side by side and one after the other."""
         self.far_beyond_at = -_AGAIN_WITHIN
         """Which sample was the last that took very much longer than `high_ns`."""
 
@@ -119,6 +122,12 @@ class Estimate:
         here_ns, there_ns = max(self.alone_ns, self.beside_ns), self.worker_ns
         self.observe(duration_ns, here_ns / there_ns if 0 < here_ns < there_ns else 1.0)
         self.worker_ns = _learnt(self.worker_ns, duration_ns, self.ns)
+
+    def observe_beside(self, duration_ns: int) -> None:
+        """Take in a duration on the thread of a loop, beside others."""
+        self.observe(duration_ns)
+        self.is_beside = True
+        self.learn_manner(duration_ns)
 
     def learn_manner(self, duration_ns: int) -> None:
         """Take in how long one took on the thread of a loop, alone or beside others."""

@@ -150,6 +150,17 @@ class ClientQueue:
                     return job
         return None
 
+    def first(self, priorities: Sequence[Priority]) -> Job | None:
+        """The best job of the given priorities (highest first), whatever is due for its age."""
+        for priority in priorities:
+            heap = self._heaps[priority]
+            while heap:
+                job = self._jobs.get(heap[0][-1])
+                if job is not None:
+                    return job
+                heapq.heappop(heap)
+        return None
+
     def is_due(self, now_ns: int, priorities: Sequence[Priority]) -> bool:
         """Whether a job of one of the priorities is due for its age."""
         return self._due_from_ns <= now_ns and self._due(now_ns, priorities) is not None

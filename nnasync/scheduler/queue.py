@@ -169,6 +169,11 @@ class Scheduler:
         )
 
     @property
+    def is_plain(self) -> bool:
+        """Whether there is one client and no policy, so that `first` can tell."""
+        return self._only is not None
+
+    @property
     def is_shared(self) -> bool:
         """Whether there are several clients."""
         return len(self._lanes) > 1
@@ -280,6 +285,18 @@ class Scheduler:
         if job.shielded_until_ns:
             self._aged += 1
         return job
+
+    def first(self, now_ns: int, priorities: Sequence[Priority]) -> Job | None:
+        """The job that `next` would hand out; None where only `next` can tell.
+
+        That is so with several clients, under a policy, where a job is due for its age, and where
+        the deadline of that job has passed.
+        """
+        only = self._only
+        if only is None or only.is_due(now_ns, priorities):
+            return None
+        job = only.first(priorities)
+        return None if job is None or job.deadline_ns <= now_ns else job
 
     def due_ns(self, priority: Priority) -> int:
         """When a queued job of this priority is due for its age; NEVER_NS if none will be."""

@@ -127,3 +127,63 @@ async def test_a_task_is_let_go_after_its_last_call(rigs: Rigs) -> None:
     held = [getattr(here, name) for name in here.__slots__]
     assert not any(isinstance(each, asyncio.Task) for each in held)
     await prepared.close()
+
+
+@pytest.mark.one_loop("On trio all calls go the longer way.")
+async def test_plain_calls_in_company_take_their_places_in_the_queue(rigs: Rigs) -> None:
+    rig = rigs(NullEngine(compute=doubled), cores=2)
+    prepared, rows = await rig.prepare(), [Row(n, n, n, n) for n in range(6)]
+    estimate, lane, here = prepared.estimate, rig.workers.inline, rig.workers.turns.here
+
+    def pin(best_ns: float = 400_000.0) -> None:
+        estimate.samples, estimate.alone_ns = 100, 0.0
+        estimate.ns = estimate.best_ns = estimate.floor_ns = estimate.high_ns = best_ns
+
+    pin()
+    run = prepared.quick_run(rows[0].request)
+    assert run is not None
+    assert not run.goes_beside(), "nothing is beside it"
+    lane.beside = 1
+    assert not run.goes_beside(), "nothing usually is"
+    for _ in range(100):
+        here.company.note(has_others=True)
+    assert run.goes_beside()
+    pin(100.0)
+    assert not run.goes_beside(), "it is shorter than a hop"
+    pin(10**12)
+    assert not run.goes_beside(), "it must not hold up the loop"
+    pin()
+    lane.beside = 0
+
+    async def beside(row: Row) -> None:
+        await run.run_beside(row.request)
+
+    async with anyio.create_task_group() as group:
+        for row in rows:
+            group.start_soon(beside, row)
+    assert all(row.is_right for row in rows)
+    assert lane.beside == 0
+    counts = rig.workers.statistics()
+    assert counts.inline_runs + counts.worker_runs == len(rows)
+
+
+@pytest.mark.one_loop("On trio all calls go the longer way.")
+async def test_nothing_is_queued_beside_others_where_one_after_the_other_is_better(
+    rigs: Rigs,
+) -> None:
+    rig = rigs(NullEngine(compute=doubled), cores=2)
+    prepared = await rig.prepare()
+    estimate, here = prepared.estimate, rig.workers.turns.here
+    run = prepared.quick_run(Row().request)
+    assert run is not None
+    for _ in range(100):
+        here.company.note(has_others=True)
+    rig.workers.inline.beside = 1
+    estimate.samples = 100
+    estimate.ns = estimate.best_ns = estimate.floor_ns = estimate.high_ns = 400_000.0
+    estimate.alone_ns, estimate.beside_ns, estimate.worker_ns = 4e5, 1e6, 1e6
+    assert not run.goes_beside()
+    estimate.beside_ns = estimate.worker_ns = 4e5
+    assert not run.goes_beside(), "that is not weighed each time"
+    estimate.samples += 8
+    assert run.goes_beside()

@@ -18,6 +18,7 @@ from nnasync._core.workers.admission import (
     Admission,
     Company,
     delay_ns,
+    leaves_to_workers,
     loop_limit_ns,
     may_hold_loop,
     pays_to_spread,
@@ -473,3 +474,23 @@ def test_what_a_half_core_container_decides() -> None:
     slow = msgspec.structs.replace(MACHINE, hop_ns=1 * MS, cold_hop_ns=5 * MS)
     assert asked(slow, expects_company=True, servers=0, free_workers=0) is RUN
     assert asked(slow, has_room=False, servers=0, free_workers=0) is NEXT_TURN
+
+
+@pytest.mark.parametrize(
+    ("left_us", "coming", "queued", "leaves"),
+    [
+        ((), 0, 1, False),
+        ((), 1, 1, True),
+        ((), 1, 2, False),
+        ((109,), 0, 1, True),
+        ((111,), 0, 1, False),
+        ((10, 20), 0, 2, True),
+        ((10, 500), 0, 2, False),
+        ((10,), 1, 2, True),
+    ],
+)
+def test_the_loop_leaves_what_workers_take_before_half_of_a_run_here(
+    left_us: tuple[int, ...], coming: int, queued: int, *, leaves: bool
+) -> None:
+    left_ns = [each * US for each in left_us]
+    assert leaves_to_workers(200 * US, 20 * US, left_ns, coming, queued) is leaves

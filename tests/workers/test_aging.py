@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from nnasync._core.clock import Alarm, Watchdog, now_ns
-from nnasync._core.workers import GO, YIELD, Workers, threads
+from nnasync._core.workers import GO, YIELD, Workers, attempt, threads
 from nnasync.tracing import Tracer
 from tests.rigs import GUARD_S, ManualWatchdog
 from tests.workers.steering import HIGH, LOW, MEDIUM, MS, Rig, Steps, until, wait
@@ -31,7 +31,8 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(threads, "now_ns", clock)
+    for module in (threads, attempt):
+        monkeypatch.setattr(module, "now_ns", clock)
     return clock
 
 

@@ -26,7 +26,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from nnasync._core.workers import Given, StopFlag, Task, Workers, threads
+from nnasync._core.workers import Given, StopFlag, Task, Workers, attempt, threads
 from nnasync._core.workers.running import REGULAR
 from nnasync._core.workers.worker_thread import Worker
 from nnasync.fences import Fence
@@ -99,7 +99,8 @@ class Waiting(RuleBasedStateMachine):
         self.patches.setattr(Worker, "begin", begin)
         self.patches.setattr(Worker, "park", park)
         self.patches.setattr(Workers, "_take", taken)
-        self.patches.setattr(threads, "now_ns", lambda: self.now_ns)
+        for module in (threads, attempt):
+            self.patches.setattr(module, "now_ns", lambda: self.now_ns)
 
     @initialize(cores=st.integers(1, 3), policy=st.sampled_from([None, None, "edf"]))
     def open(self, cores: int, policy: str | None) -> None:

@@ -26,6 +26,7 @@ from nnasync.hal import (
     Request,
     RequestArgument,
     Shape,
+    Subgraph,
     combine_dimensions,
     dtype_of,
     is_fully_specified,
@@ -181,6 +182,21 @@ def target_of(request: Request, argument: RequestArgument, operand: Operand) -> 
         return buffer
     array = buffer.array(dimensions)
     return buffer if array is None else array
+
+
+def bound_to_pools(name: str, plan: Plan, main: Subgraph, request: Request) -> Binding:
+    """A request whose pools are memory, bound to a plan; raises as `array_of` and `target_of`."""
+    operands = main.operands
+    inputs = [
+        None if argument.has_no_value else array_of(request, argument, operands[index])
+        for argument, index in zip(request.inputs, main.input_indexes, strict=True)
+    ]
+    outputs = [
+        target_of(request, argument, operands[index])
+        for argument, index in zip(request.outputs, main.output_indexes, strict=True)
+    ]
+    check_sizes(name, outputs, [operands[index] for index in main.output_indexes])
+    return Binding(plan, inputs, outputs)
 
 
 class _Shaped(Protocol):

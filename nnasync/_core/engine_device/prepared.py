@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from nnasync._core.clock import Deadline, now_ns
 from nnasync._core.deferred import deferred
 from nnasync._core.device_helpers import begun_at
-from nnasync._core.engine_device.binding import Binding, SizedCall, array_of, check_sizes, target_of
+from nnasync._core.engine_device.beside import run_beside
+from nnasync._core.engine_device.binding import Binding, SizedCall, bound_to_pools, check_sizes
 from nnasync._core.engine_device.engine_burst import EngineBurst, EngineBurstContext
 from nnasync._core.engine_device.fast_state import FastState
 from nnasync._core.engine_device.gates import ConcurrencyGate, Dependencies
@@ -163,12 +164,22 @@ class EnginePreparedModel:
         task = self._task(self._binding(request), config)
         task.is_spread = is_spread
         self._gate.submit_for_loop(task)
+        if is_spread:
+            self._workers.loop_share.arm()
+        self._inline.beside += is_spread
         try:
             await task.fence
         finally:
+            self._inline.beside -= is_spread
             if not task.fence.done:
                 self._workers.abandon(task)
         return self._outcome(task, measure=config.measure)
+
+    def execute_beside(
+        self, request: Request, config: ExecutionConfig = DEFAULT_CONFIG
+    ) -> Awaitable[ExecutionResult]:
+        """Run beside others, on whichever thread is free first: a worker, or this one."""
+        return run_beside(self._on_worker, request, config, self._health)
 
     async def execute_synchronously(
         self, request: Request, config: ExecutionConfig = DEFAULT_CONFIG
@@ -183,7 +194,8 @@ class EnginePreparedModel:
         inline = admission in (RUN, NEXT_TURN) and self._gate.try_enter()
         if inline and (result := self._run_inline(request, config, level)) is not None:
             return result
-        return await self._on_worker(request, config, is_spread=admission is SPREAD)
+        run = self.execute_beside if admission is SPREAD else self._on_worker
+        return await run(request, config)
 
     def check_room(self, priority: Priority | None = None) -> None:
         """Raise ResourceExhaustedTransient if an execution would find the queue full.
@@ -191,9 +203,8 @@ class EnginePreparedModel:
         Nothing is said where executions are so short that they do not go there.
         """
         level = self.usual if priority is None else self._level(priority)
-        if self._admission(level, arrives=False) in (RUN, NEXT_TURN):
-            return
-        self._workers.check_room(level.priority, self.client)
+        if self._admission(level, arrives=False) not in (RUN, NEXT_TURN):
+            self._workers.check_room(level.priority, self.client)
 
     def has_let_go(self, request: Request) -> bool:
         """Whether no execution of this request is under way; for requests that were executed."""
@@ -208,9 +219,8 @@ class EnginePreparedModel:
         """
         binding = self._binding(request)
         is_known = self.estimate.samples > 0
-        if binding.is_managed or not (self.runs_here and tries and (is_known or self._tries_ahead)):
-            return
-        if not self._gate.try_enter():
+        may_run = self.runs_here and tries and (is_known or self._tries_ahead)
+        if binding.is_managed or not may_run or not self._gate.try_enter():
             return
         try:
             call = binding.take()
@@ -422,17 +432,7 @@ class EnginePreparedModel:
         self._validate(request)
         if any(isinstance(pool, int) for pool in request.pools):
             return self._kept(request, self._bound_by_tokens(plan, request))
-        main = self._model.main
-        inputs = [
-            None if argument.has_no_value else array_of(request, argument, main.operands[index])
-            for argument, index in zip(request.inputs, main.input_indexes, strict=True)
-        ]
-        outputs = [
-            target_of(request, argument, operand)
-            for argument, operand in zip(request.outputs, self._outputs(), strict=True)
-        ]
-        check_sizes(self._name, outputs, self._outputs())
-        return self._kept(request, Binding(plan, inputs, outputs))
+        return self._kept(request, bound_to_pools(self._name, plan, self._model.main, request))
 
     def _kept(self, request: Request, binding: Binding) -> Binding:
         """Keep a binding for as long as its request lives."""

@@ -8,7 +8,7 @@ the longer way (`run_now`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Protocol
 
 from nnasync._core.engine_device.binding import Binding
@@ -24,6 +24,8 @@ class _Owner(Protocol):
 
     usual: Level
     runs_here: bool
+
+    def execute_beside(self, request: Request) -> Awaitable[object]: ...
 
 
 class QuickRun:
@@ -97,3 +99,17 @@ class QuickRun:
         finally:
             idle.append(call)
         return True
+
+    def goes_beside(self) -> bool:
+        """Whether an execution that begins now had better be one of those under way, beside them.
+
+        To be asked for each such execution, since it counts for what is usual.
+        """
+        owner, lane, health = self._owner, self._lane, self._health
+        if not lane.beside or not owner.runs_here or (health is not None and health.suspects):
+            return False
+        return lane.goes_beside(owner.usual.priority, owner.usual.estimate, self._here)
+
+    def run_beside(self, request: Request) -> Awaitable[object]:
+        """Run another request beside others, on whichever thread is free first."""
+        return self._owner.execute_beside(request)

@@ -257,13 +257,13 @@ class Net(MeasuredCalls[R]):
         tally = self._tally if priority is None else self._tally_at(priority)
         tally.calls += 1
         try:
-            quick = self._quick
+            quick, value = self._quick, None
             if quick is not None and out is priority is None:
                 value = quick.call(arrays, deadline)
-                if value is not None:
-                    tally.completed += 1
-                    return value  # type: ignore[no-any-return]  # R is the application's word.
-            value = await self._call_in_full(arrays, out, deadline, priority)
+                if value is None and quick.goes_beside:
+                    value = await quick.call_beside(arrays[0])
+            if value is None:
+                value = await self._call_in_full(arrays, out, deadline, priority)
             tally.completed += 1
             return value  # type: ignore[no-any-return]  # R is the application's word.
         except BaseException as error:

@@ -34,7 +34,7 @@ def quick_calls(
     """
     if slots.port is None or not isinstance(prepared, QuickPreparedModel):
         return None
-    return QuickCalls(prepared, slots.port, take, wakeup, reads_in_place=slots.reads_in_place)
+    return QuickCalls(prepared, slots, slots.port, take, wakeup)
 
 
 class QuickCalls:
@@ -50,30 +50,34 @@ class QuickCalls:
         "_run",
         "_shape",
         "_slot",
+        "_slots",
         "_take",
         "_wakeup",
+        "goes_beside",
     )
 
     def __init__(
         self,
         prepared: QuickPreparedModel,
+        slots: IdleSlots[Any],
         port: Port,
         take: Callable[[], Slot],
         wakeup: Wakeup,
-        *,
-        reads_in_place: bool,
     ) -> None:
         """`port` is the only input; `take` gives a slot that is not given back."""
         self._prepared = prepared
+        self._slots = slots
         self._dtype, self._shape = port.dtype, port.shape
         self._take = take
         self._wakeup = wakeup
-        self._reads_in_place = reads_in_place
+        self._reads_in_place = slots.reads_in_place
         self._slot: Slot | None = None
         self._run: InlineRun | None = None
         self._input: Any = None
         self._output: Any = None
         self._is_vain = False
+        self.goes_beside = False
+        """Whether a call that was answered with None goes on by `call_beside`."""
 
     def call(
         self, arrays: Sequence[Any], deadline: Deadline | None, out: Array | None = None
@@ -83,6 +87,7 @@ class QuickCalls:
         The only output is written to `out` if that is given, which must fit. Raises
         what an execution raises.
         """
+        self.goes_beside = False
         run = self._run
         if run is None and (run := self._ready()) is None:
             return None
@@ -107,6 +112,7 @@ class QuickCalls:
             self._input[...] = array
         try:
             if not run.run(given, deadline_ns):
+                self.goes_beside = deadline is None and run.goes_beside()
                 return None
         except BaseException:
             self._run = None  # As any slot whose execution failed, this one is not used again.
@@ -117,6 +123,21 @@ class QuickCalls:
             return out
         # Where there is a run there is the slot that it was bound to.
         return self._slot.read(None) if output is None else output.copy()  # type: ignore[union-attr]
+
+    async def call_beside(self, array: Any) -> Any:
+        """The outputs of a call that `goes_beside` others, with the array that it brought."""
+        run, slots = self._run, self._slots
+        slot = slots.take()
+        slot.inputs[0][...] = array
+        try:
+            # There is one, which has said so, and nothing has happened since.
+            await run.run_beside(slot.request)  # type: ignore[union-attr]
+        except BaseException:
+            slots.give_up(slot, slot.request)
+            raise
+        value = slot.read(None)
+        slots.give_back(slot)
+        return value
 
     def _ready(self) -> InlineRun | None:
         """Take a slot and what runs it, as soon as executions run on this thread at all."""

@@ -245,6 +245,9 @@ class IdleSlots(ABC, Generic[_SlotT]):
         """Recycle a slot that no device uses."""
         self._idle.append(slot)
 
+    def give_up(self, slot: _SlotT, request: Request) -> None:
+        """Drop a slot, of which this request was executed: its device may still use it."""
+
     def close(self) -> None:
         """Drop the idle slots."""
         self._idle.clear()

@@ -21,6 +21,10 @@ thread of its set.
 thread of its own loop: if its estimate is within the inline budget, nothing of higher priority
 waits, and the inline work of this turn of the loop stays within the stall budget.
 
+*Company.* Executions that might as well run on the thread of their loop are queued where several
+are in flight, and that thread takes one in each turn of its loop (`loop_share`); one worker fewer
+than there are cores takes the others.
+
 *One answer.* A task is settled once, by whoever is first: its end, its deadline, its cancelling,
 the closing of the runtime. Its fence is that decision. `released` is another matter: the device
 may hold on to the memory of a settled task until it looks at the stop flag, or for ever. Where it

@@ -131,6 +131,19 @@ def pays_to_spread(
     return gain > (_CLEARLY if did else 1 / _CLEARLY)
 
 
+def leaves_to_workers(
+    run_ns: float, hop_ns: float, left_ns: Sequence[float], coming: int, queued: int
+) -> bool:
+    """Whether workers soon take all that is queued, so that the thread of the loop had better not.
+
+    `coming` of them are about to ask for work, those that run something are done in `left_ns`. A
+    run here takes `run_ns`, and whoever waits for such a worker hears of its end after that only;
+    left to the worker it ends later by what that has left, and both are heard of after a hop.
+    """
+    soon = coming + sum(2 * each < run_ns + hop_ns for each in left_ns)
+    return queued <= soon
+
+
 def quickest(
     machine: Decisions,
     *,

@@ -42,8 +42,9 @@ from nnasync._core.workers.admission import (
     pays_to_spread,
     quickest,
 )
+from nnasync._core.workers.attempt import Attempt
 from nnasync._core.workers.running import Load
-from nnasync._core.workers.task import Call, Given, StopFlag, contained, shielded
+from nnasync._core.workers.task import Call, Given, StopFlag, Task, contained, shielded
 from nnasync.errors import (
     GeneralFailure,
     MissedDeadlinePersistent,
@@ -58,6 +59,7 @@ from nnasync.tracing import Tracer
 _running_loop = asyncio._get_running_loop
 
 _NO_TASK = id(None)
+_WEIGHED_EVERY = 8
 CALL_NS = 8_000
 """The cost of a call for the loop besides the run: copies, checks and bookkeeping in Python."""
 
@@ -245,13 +247,14 @@ class InlineLane:
         those have to do that matters to a priority.
         """
         self.turns = Turns(stall_budget_ns)
-        self.runs = self.ns = self.running = 0
+        self.runs = self.ns = self.running = self.beside = 0
         self.closed = False
         self._scheduler = scheduler
         self.queued = scheduler.totals
         self._lock = lock
         self._tracer = tracer
         self._machine = machine
+        self.hop_ns = machine.hop_ns
         self.launch_budget_ns = machine.launch_budget_ns
         """A launch runs on the caller's thread only if it takes less than waking another one."""
         self._inline_budget_ns = inline_budget_ns
@@ -265,6 +268,7 @@ class InlineLane:
         least_ns = loop_limit_ns(Priority.LOW, inline_budget_ns)
         self._spread_from_ns = float(machine.spread_from_ns) if servers else math.inf
         self.short_ns = min(RETURN * least_ns, self._spread_from_ns)
+        self._surely_ns = RETURN * inline_budget_ns
         self.calm_ns = RETURN * self._far_ns
 
     def admission(
@@ -330,6 +334,28 @@ class InlineLane:
         here.arrive(who, others_run=False)
         estimate.is_beside = False
         return True
+
+    def goes_beside(self, priority: Priority, estimate: Estimate, here: Turn) -> bool:
+        """Whether an execution is to be queued for whoever is free first, this thread or a worker.
+
+        That is so in company, where both may run it and several are better side by side. It counts
+        as its arrival.
+        """
+        if (
+            not (here.company.is_usual and self._scheduler.is_plain)
+            or priority is Priority.LOW
+            or estimate.best_ns < self._spread_from_ns
+        ):
+            return False
+        is_short = estimate.best_ns < self._surely_ns and estimate.high_ns < self.calm_ns
+        if not is_short and not self._may_hold_loop(priority, estimate):
+            return False
+        if estimate.samples - estimate.weighed_at >= _WEIGHED_EVERY:
+            self._pays_to_spread(estimate, here)
+        here.is_shared = estimate.spreads
+        if estimate.spreads:
+            here.company.note(has_others=True, others=self.beside)
+        return estimate.spreads
 
     def run(
         self,
@@ -476,20 +502,32 @@ class InlineLane:
         company = here.company
         is_shared = company.is_usual or load.busy > 0
         if is_shared and (load.is_company or not load.busy):
-            is_shared = estimate.spreads = pays_to_spread(
-                self._machine,
-                alone_ns=estimate.alone_ns,
-                beside_ns=estimate.beside_ns,
-                worker_ns=estimate.worker_ns,
-                servers=self.servers,
-                others=company.others,
-                did=estimate.spreads,
-            )
-            here.is_shared = is_shared
+            is_shared = self._pays_to_spread(estimate, here)
         else:
             here.is_shared = True
         estimate.is_beside = is_shared
         return self.servers if here.is_shared else 0
+
+    def _pays_to_spread(self, estimate: Estimate, here: Turn) -> bool:
+        estimate.weighed_at = estimate.samples
+        here.is_shared = estimate.spreads = pays_to_spread(
+            self._machine,
+            alone_ns=estimate.alone_ns,
+            beside_ns=estimate.beside_ns,
+            worker_ns=estimate.worker_ns,
+            servers=self.servers,
+            others=here.company.others,
+            did=estimate.spreads,
+        )
+        return here.is_shared
+
+    def ran(self, task: Task, attempt: Attempt, here: Turn) -> None:
+        """Take in the run of a task that the thread of a loop has taken from the queue."""
+        here.spend(attempt.duration_ns)
+        self.runs += task.is_counted
+        self.ns += attempt.duration_ns * task.is_counted
+        if attempt.finished:
+            task.estimate.observe_beside(task.active_ns)
 
     def _is_full(self) -> bool:
         """Whether all cores are taken by executions."""

@@ -49,6 +49,7 @@ class Running:
 
     def __init__(self) -> None:
         self._workers: dict[Task, Worker] = {}
+        self._counts = [0, 0, 0]
         self.busy = 0
         self.spread = 0
         self.lost = 0
@@ -73,17 +74,19 @@ class Running:
     def begin(self, task: Task, worker: Worker) -> None:
         """Note that a thread runs an execution."""
         self._workers[task] = worker
+        self._counts[task.priority] += 1
         self.busy += 1
-        self.spread += _is_followed(task, worker)
+        self.spread += task.is_spread and worker.priorities is REGULAR
 
     def end(self, task: Task) -> Worker:
         """Note that it does no more; which one it was. One that was lost stays so."""
         worker = self._workers.pop(task)
+        self._counts[task.priority] -= 1
         if worker.lost:
             self.lost -= 1
         else:
             self.busy -= 1
-            self.spread -= _is_followed(task, worker)
+            self.spread -= task.is_spread and worker.priorities is REGULAR
         return worker
 
     def lose(self, task: Task) -> bool:
@@ -94,8 +97,16 @@ class Running:
         worker.lost = True
         self.lost += 1
         self.busy -= 1
-        self.spread -= _is_followed(task, worker)
+        self.spread -= task.is_spread and worker.priorities is REGULAR
         return True
+
+    def left_ns(self, now: int) -> list[float]:
+        """How long workers for MEDIUM and HIGH still run what they run, as far as one can tell."""
+        return [
+            abs((task.started_ns or now) + task.estimate.ns - now)
+            for task, worker in self._workers.items()
+            if worker.priorities is REGULAR and not worker.lost
+        ]
 
     def load(self, priority: Priority, scheduler: Scheduler, now: int, loop_ns: float) -> Load:
         """What the threads have to do of a priority and above, running and queued.
@@ -153,6 +164,9 @@ class Running:
         """
         if scheduler.is_governed:
             return self._stopped_by_policy(scheduler, cores, now())
+        low, medium, _ = self._counts
+        if not (low or (medium and priority is Priority.HIGH)):
+            return None  # Nothing of a lower priority runs.
         _, medium, waiting = scheduler.totals
         if priority is Priority.MEDIUM:
             waiting += medium
@@ -183,11 +197,6 @@ class Running:
             return None
         stopped = scheduler.preempted(staying, now)
         return stopped if isinstance(stopped, Task) else None
-
-
-def _is_followed(task: Task, worker: Worker) -> bool:
-    """Whether the thread of a spread execution takes the next one after it."""
-    return task.is_spread and worker.priorities is REGULAR
 
 
 def _overdraws(task: Task, now: int) -> bool:

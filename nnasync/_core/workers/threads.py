@@ -11,12 +11,14 @@ from nnasync import tracing
 from nnasync._core.clock import EarliestAlarm, Watchdog, now_ns
 from nnasync._core.endings import close_at_exit, renewed_in_child
 from nnasync._core.workers.admission import Company
+from nnasync._core.workers.attempt import Attempt, attempted
 from nnasync._core.workers.demotion import Demotion, LowOsPriority
 from nnasync._core.workers.helper_threads import HelperThreads
-from nnasync._core.workers.inline import InlineLane
+from nnasync._core.workers.inline import InlineLane, Turn
+from nnasync._core.workers.loop_share import LoopShare
 from nnasync._core.workers.refusals import closed, missed, no_thread, unwatched
 from nnasync._core.workers.running import ALL, HANGS_AFTER_NS, LOW, REGULAR, Load, Running
-from nnasync._core.workers.task import ABORT, GO, YIELD, Task, contained
+from nnasync._core.workers.task import ABORT, GO, YIELD, Task
 from nnasync._core.workers.worker_thread import ThreadStarter, Worker, WorkersStatistics
 from nnasync.errors import (
     BadState,
@@ -72,8 +74,7 @@ class Workers:
         self._lock = renewed_in_child(threading.Lock())
         self._idle: dict[tuple[Priority, ...], list[Worker]] = {REGULAR: [], LOW: []}
         self._workers: list[Worker] = []
-        self._running = Running()
-        self._live: set[Task] = set()
+        self._running, self._live = Running(), set[Task]()
         self._by_thread: dict[int, Worker] = {}
         self.inline = InlineLane(
             self._scheduler,
@@ -87,13 +88,15 @@ class Workers:
             load=self._load,
         )
         self.turns = self.inline.turns
+        self.loop_share = LoopShare(
+            self._scheduler, self._lock, self.inline, self._running, self._coming, self._run
+        )
         self.helper_threads = HelperThreads(watchdog, tracer)
         belongs_to(tracer)  # Inline runs are on the thread of the loop.
         self._closed = False
         self._aging = EarliestAlarm(watchdog, self._age)
         self._policy_failed(self._scheduler.failure)
-        self._hot = 0
-        self._holds_back = False
+        self._hot, self._holds_back = 0, False
         self._company = Company()
         close_at_exit(self)
         self._worker_runs = self._worker_ns = self._preemptions = 0
@@ -353,8 +356,9 @@ class Workers:
         if is_governed:
             self._watch_age()
         self._make_room(task.priority)
-        shares = task.is_spread and not is_governed and self.inline.servers > 0
-        if shares and self._running.spread + self._coming() >= self.inline.servers:
+        servers, spread = self.inline.servers, self._running.spread
+        shares = task.is_spread and not is_governed and servers > 0
+        if shares and (spread >= servers or spread + self._coming() >= servers):
             self._holds_back = True
             return None  # A core is that of the loop's thread, which runs the like of it.
         return self._idle_worker(REGULAR)
@@ -366,7 +370,10 @@ class Workers:
         return has_core or self._running.low_is_due(self._scheduler, now_ns())
 
     def _coming(self, priorities: tuple[Priority, ...] = REGULAR) -> int:
-        return sum(each.coming for each in self._workers if each.priorities is priorities)
+        coming = 0
+        for each in self._workers:
+            coming += each.coming and each.priorities is priorities
+        return coming
 
     def _low_worker(self) -> Worker | None:
         is_wanted = self._scheduler.queued(LOW) > self._coming(LOW) and self._may_start_low()
@@ -516,29 +523,21 @@ class Workers:
                 low = self._low_worker() if is_regular else None
         return None, low
 
-    def _run(self, task: Task) -> None:
-        begun_ns = now_ns()
-        task.started_ns = task.started_ns or begun_ns
-        for hook in self.tracer.task_started:
-            hook(task, begun_ns)
-        failure: NNError | None = None
-        finished = False
-        try:
-            finished = task.call.run(task.stop)
-        except BaseException as error:
-            failure = contained(error, task.name)
-        ended_ns = now_ns()
-        task.active_ns += ended_ns - begun_ns
-        if task.is_counted:
-            self._worker_runs += 1
-            self._worker_ns += ended_ns - begun_ns
-        for run_hook in self.tracer.task_ran:
-            run_hook(task, begun_ns, ended_ns, finished)
-        self._conclude(task, finished, failure, begun_ns, ended_ns)
+    def _run(self, task: Task, here: Turn | None = None) -> None:
+        """Run a task that was taken; on the thread of a loop in its turn `here`."""
+        task.stop.falls_back = here is None
+        attempt = attempted(task, self.tracer)
+        if here is not None:
+            self.inline.ran(task, attempt, here)
+        else:
+            self._worker_runs += task.is_counted
+            self._worker_ns += attempt.duration_ns * task.is_counted
+            if attempt.finished:
+                task.estimate.observe_on_worker(task.active_ns)
+        self._conclude(task, attempt)
 
-    def _conclude(
-        self, task: Task, finished: bool, failure: NNError | None, begun_ns: int, ended_ns: int
-    ) -> None:
+    def _conclude(self, task: Task, attempt: Attempt) -> None:
+        finished, failure, duration_ns, ended_ns = attempt
         with self._lock:
             worker = self._running.end(task)
             if worker.lost:
@@ -552,7 +551,7 @@ class Workers:
             else:
                 self._live.discard(task)
                 worker.finishing = not (self._closed or worker.leaving)
-            self._scheduler.ran(task, ended_ns - begun_ns)
+            self._scheduler.ran(task, duration_ns)
         if preempted:
             return
         task.finished_ns = ended_ns
@@ -560,7 +559,6 @@ class Workers:
         if task.alarm is not None:
             task.alarm.disarm()
         if finished:
-            task.estimate.observe_on_worker(task.active_ns)
             if ended_ns >= task.deadline_ns:
                 self._expire(task)
             elif task.fence.signal():

@@ -1,0 +1,99 @@
+"""The share of a loop's thread in what is queued: it takes executions as workers do, one a turn.
+
+Calls in company may run on the thread of their loop or on workers. Whoever is free first takes the
+next of them, so no core is idle while one waits, and nothing has to be foretold when a call comes.
+The thread of the loop takes one execution at a time, and goes on in the next turn of its loop: what
+ended meanwhile is heard of in between, and the stall budget holds as for all inline work.
+
+It leaves to a worker what that will take soon: whoever waits for what the worker does now would
+hear of its end only after a run here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import weakref
+from collections.abc import Callable
+
+from nnasync._core.clock import now_ns
+from nnasync._core.workers.admission import leaves_to_workers
+from nnasync._core.workers.inline import InlineLane, Turn
+from nnasync._core.workers.running import REGULAR, Running
+from nnasync._core.workers.task import Task
+from nnasync._core.workers.worker_thread import Worker
+from nnasync.scheduler import Scheduler
+
+_running_loop = asyncio._get_running_loop
+
+
+class _Here(threading.local):
+    """What the share of this thread is known by, and the loop that it is to go on in."""
+
+    def __init__(self) -> None:
+        self.worker = Worker(())
+        self.worker.coming = False
+        self.loop: weakref.ref[asyncio.AbstractEventLoop] | None = None
+
+
+class LoopShare:
+    """The shares of all threads with a loop of asyncio; one per runtime."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        lock: threading.Lock,
+        lane: InlineLane,
+        running: Running,
+        coming: Callable[[], int],
+        run: Callable[[Task, Turn], object],
+    ) -> None:
+        """`coming` is how many workers are about to ask for work, with the lock held.
+
+        `run` runs a task that was taken to its end, or until it is stopped.
+        """
+        self._scheduler = scheduler
+        self._lock = lock
+        self._lane = lane
+        self._running = running
+        self._coming = coming
+        self._run = run
+        self._here = _Here()
+
+    def arm(self) -> None:
+        """Have the thread of the loop that runs here take its share, from the end of this turn."""
+        loop, here = _running_loop(), self._here
+        if loop is None or (here.loop is not None and here.loop() is loop):
+            return
+        here.loop = weakref.ref(loop)
+        loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        """Take one execution, and go on in the next turn while others wait."""
+        here, turn = self._here, self._lane.turns.here
+        here.loop = None
+        with self._lock:
+            task = self._take(here.worker, turn)
+        if task is not None:
+            self._run(task, turn)
+            if any(self._scheduler.totals):
+                self.arm()
+
+    def _take(self, worker: Worker, turn: Turn) -> Task | None:
+        now = now_ns()
+        task = self._scheduler.first(now, REGULAR)
+        if not isinstance(task, Task) or not task.is_spread or self._lane.closed:
+            return None
+        run_ns = task.estimate.best_ns
+        queued = self._scheduler.queued(REGULAR)
+        if queued <= self._lane.servers:
+            left_ns = self._running.left_ns(now)
+            hop_ns = self._lane.hop_ns
+            if leaves_to_workers(run_ns, hop_ns, left_ns, self._coming(), queued):
+                return None
+        if turn.must_wait(task.priority, run_ns):
+            self.arm()
+            return None
+        self._scheduler.next(now, REGULAR)
+        self._running.begin(task, worker)
+        return task

@@ -1,0 +1,176 @@
+"""The thread of a loop takes its share of what is queued, and leaves the rest to workers."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+
+import anyio
+import pytest
+
+from nnasync._core.wakeup import yield_now
+from nnasync._core.workers import Given, StopFlag, Task
+from nnasync.errors import GeneralFailure
+from nnasync.hal import Priority
+from tests.workers.steering import HIGH, MEDIUM, MS, PATIENCE_S, Rig, Steps, wait
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.one_loop(
+        "It asks asyncio for its turns; on trio workers alone take what is queued."
+    ),
+]
+
+Rigs = Callable[..., Rig]
+SECOND_NS = 1000.0 * MS
+
+
+def spread(rig: Rig, call: object, priority: Priority = MEDIUM, *, run_ns: float = MS) -> Task:
+    """Queue an execution that might as well run on the thread of the loop."""
+    task = rig.task(call, priority)
+    task.is_spread = True
+    task.estimate.samples = 1
+    task.estimate.ns = task.estimate.best_ns = run_ns
+    rig.workers.submit(task)
+    return task
+
+
+def occupied(rig: Rig, *, run_ns: float = SECOND_NS) -> Steps:
+    """Have the worker run something that takes so long, as far as anybody knows."""
+    call = Steps()
+    spread(rig, call, run_ns=run_ns)
+    call.reached()
+    return call
+
+
+async def done(task: Task) -> None:
+    with anyio.fail_after(PATIENCE_S):
+        await task.fence
+
+
+class Noted:
+    """A call that notes that it ran, and on which thread."""
+
+    def __init__(self, name: str, seen: list[str], error: Exception | None = None) -> None:
+        self.name, self.seen, self.error = name, seen, error
+        self.thread, self.falls_back = "", True
+
+    def run(self, stop: StopFlag, given: Given = None) -> bool:
+        self.seen.append(self.name)
+        self.thread, self.falls_back = threading.current_thread().name, stop.falls_back
+        if self.error is not None:
+            raise self.error
+        return True
+
+    def rewind(self) -> None:
+        """There is nothing to forget."""
+
+
+async def test_it_takes_what_would_wait_for_a_worker(rigs: Rigs) -> None:
+    rig, seen = rigs(2), list[str]()
+    first = occupied(rig)
+    call = Noted("second", seen)
+    task = spread(rig, call)
+    rig.workers.loop_share.arm()
+    assert not seen, "the loop turns first"
+    await done(task)
+    assert call.thread == threading.current_thread().name
+    assert not call.falls_back, "that might hold up the loop"
+    assert task.estimate.samples == 2
+    assert rig.workers.statistics().inline_runs == 1
+    first.permit()
+
+
+async def test_it_leaves_to_a_worker_what_that_will_take_soon(rigs: Rigs) -> None:
+    rig, seen = rigs(2), list[str]()
+    first = occupied(rig, run_ns=0)
+    call = Noted("second", seen)
+    task = spread(rig, call, run_ns=1000 * SECOND_NS)
+    rig.workers.loop_share.arm()
+    for _ in range(3):
+        await yield_now()
+    assert not seen
+    first.permit()
+    await done(task)
+    assert call.thread != threading.current_thread().name
+    assert call.falls_back
+
+
+async def test_it_takes_one_in_each_turn_and_the_most_urgent_first(rigs: Rigs) -> None:
+    rig, seen = rigs(2), list[str]()
+    first = occupied(rig)
+    last = spread(rig, Noted("medium", seen))
+    spread(rig, Noted("high", seen), HIGH)
+    rig.workers.loop_share.arm()
+    rig.workers.loop_share.arm()
+    asyncio.get_running_loop().call_soon(seen.append, "the loop")
+    await done(last)
+    assert seen == ["high", "the loop", "medium"]
+    first.permit()
+
+
+async def test_its_runs_count_against_the_stall_budget(rigs: Rigs) -> None:
+    rig, seen = rigs(2), list[str]()
+    first = occupied(rig)
+    task = spread(rig, Noted("second", seen))
+    here = rig.workers.turns.here
+    here.spent_ns = here.budget_ns
+    rig.workers.loop_share.arm()
+    await yield_now()
+    await yield_now()
+    assert not seen, "there is no room in this turn"
+    here.turned(here.number)
+    await done(task)
+    first.permit()
+
+
+async def test_it_takes_nothing_that_must_not_run_here(rigs: Rigs) -> None:
+    rig, seen = rigs(1), list[str]()
+    first = occupied(rig)
+    task = rig.submit(Noted("second", seen))
+    rig.workers.loop_share.arm()
+    for _ in range(3):
+        await yield_now()
+    assert not seen
+    first.permit()
+    await done(task)
+
+
+async def test_a_failure_is_told_and_others_go_on(rigs: Rigs) -> None:
+    rig, seen = rigs(2), list[str]()
+    first = occupied(rig)
+    broken = spread(rig, Noted("broken", seen, GeneralFailure("out of order")))
+    good = spread(rig, Noted("good", seen))
+    rig.workers.loop_share.arm()
+    with pytest.raises(GeneralFailure, match="out of order"):
+        await done(broken)
+    await done(good)
+    assert seen == ["broken", "good"]
+    first.permit()
+
+
+async def test_it_asks_again_in_the_next_loop_of_its_thread(rigs: Rigs) -> None:
+    """A loop that ended with a turn still asked for does not keep the next one from its share."""
+    rig, seen = rigs(2), list[str]()
+    first = occupied(rig)
+    tasks = list[Task]()
+
+    def two_loops() -> None:
+        for turns in (False, True):
+            loop = asyncio.new_event_loop()
+            tasks.append(spread(rig, Noted(f"{turns}", seen)))
+            asyncio._set_running_loop(loop)
+            rig.workers.loop_share.arm()
+            asyncio._set_running_loop(None)
+            if turns:
+                loop.run_until_complete(tasks[-1].fence)
+            loop.close()
+
+    thread = threading.Thread(target=two_loops)
+    thread.start()
+    thread.join(PATIENCE_S)
+    assert seen == ["False", "True"]
+    first.permit()
+    for task in tasks:
+        wait(task)
