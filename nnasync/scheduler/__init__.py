@@ -51,12 +51,13 @@ priority and client wait longer, whatever is queued above it; and what is above 
 in each `aging_ns`. A preempted job keeps its age, and counts again among the n.
 """
 
+from typing import TYPE_CHECKING
+
+from nnasync._core.deferred import names
 from nnasync.hal import NEVER_NS as NEVER_NS
 from nnasync.scheduler.job import Estimate as Estimate
 from nnasync.scheduler.job import Job as Job
 from nnasync.scheduler.job import at_ns as at_ns
-from nnasync.scheduler.policies import policy_names as policy_names
-from nnasync.scheduler.policies import resolve_policy as resolve_policy
 from nnasync.scheduler.policy import Ordered as Ordered
 from nnasync.scheduler.policy import Policy as Policy
 from nnasync.scheduler.policy import PolicyError as PolicyError
@@ -65,6 +66,10 @@ from nnasync.scheduler.queue import AGING_NS as AGING_NS
 from nnasync.scheduler.queue import Scheduler as Scheduler
 from nnasync.scheduler.queue import SchedulerStatistics as SchedulerStatistics
 from nnasync.scheduler.room import displaced as displaced
+
+if TYPE_CHECKING:
+    from nnasync.scheduler.policies import policy_names as policy_names
+    from nnasync.scheduler.policies import resolve_policy as resolve_policy
 
 __all__ = [
     "AGING_NS",
@@ -82,3 +87,5 @@ __all__ = [
     "remaining_ns",
     "resolve_policy",
 ]
+
+__getattr__ = names(__name__, {"policy_names": "policies", "resolve_policy": "policies"})

@@ -33,6 +33,9 @@ from nnasync.errors import CallerError
 from nnasync.hal import NEVER_NS
 from nnasync.scheduler.job import Job
 
+DEFAULT = "default"
+"""The name of the default rule: shares of clients, then priority, deadline, arrival, with aging."""
+
 
 class PolicyError(CallerError):
     """A policy raised, or broke its contract; the message says in which call and how."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
+from nnasync._core.deferred import deferred
 from nnasync.errors import (
     DeviceUnavailable,
     MissedDeadlinePersistent,
@@ -15,13 +16,18 @@ from nnasync.errors import (
     because,
 )
 from nnasync.hal import NEVER_NS, Priority
-from nnasync.scheduler.governed import GovernedQueue
 from nnasync.scheduler.job import Job
 from nnasync.scheduler.lane import ClientQueue
 from nnasync.scheduler.pace import Pace
 from nnasync.scheduler.policy import Policy, PolicyError
 from nnasync.scheduler.room import Room, displaced
 from nnasync.tracing import Count, labeled
+
+if TYPE_CHECKING:
+    from nnasync.scheduler import governed as governing
+    from nnasync.scheduler.governed import GovernedQueue
+else:
+    governing = deferred("nnasync.scheduler.governed")
 
 AGING_NS = 2_000_000_000
 """How long LOW or MEDIUM work waits before it goes first for once."""
@@ -105,7 +111,7 @@ class Scheduler:
         """Whether a policy decides, and not the default rule; to be read only."""
         if policy is not None:
             self._only = None
-            self._governed = GovernedQueue(
+            self._governed = governing.GovernedQueue(
                 policy,
                 servers=servers,
                 totals=self.totals,

@@ -12,7 +12,6 @@ device of the team that reports to be best at it.
 
 from __future__ import annotations
 
-from nnasync._core.compilation.caching import CompilationCache as CompilationCache
 from nnasync._core.compilation.calibration import RELAXED as RELAXED
 from nnasync._core.compilation.calibration import calibrated as calibrated
 from nnasync._core.compilation.calibration import figures_in as figures_in
@@ -20,7 +19,6 @@ from nnasync._core.compilation.calibration import read_calibration as read_calib
 from nnasync._core.compilation.calibration import write_calibration as write_calibration
 from nnasync._core.compilation.compiling import compile_model as compile_model
 from nnasync._core.compilation.fallback import REFERENCE as REFERENCE
-from nnasync._core.compilation.kept import get_ready_to_find as get_ready_to_find
 from nnasync._core.compilation.provenance import fingerprints as fingerprints
 from nnasync._core.compilation.report import Better as Better
 from nnasync._core.compilation.report import Candidate as Candidate

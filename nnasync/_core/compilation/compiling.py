@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from nnasync._core.compilation.caching import CompilationCache
 from nnasync._core.compilation.contenders import Chosen
 from nnasync._core.compilation.fallback import Fallbacks
-from nnasync._core.compilation.kept import KeptCompilation
 from nnasync._core.compilation.report import Compilation
 from nnasync._core.compilation.spec import CompileSpec
 from nnasync._core.compilation.upgrade import PATIENCE_S, compilation_of, found_again
@@ -25,7 +23,10 @@ from nnasync._core.wakeup import Wakeup, shield
 
 if TYPE_CHECKING:
     from nnasync._core.compilation import compiler, first_answer
+    from nnasync._core.compilation import kept as keeping
+    from nnasync._core.compilation.caching import CompilationCache
 else:
+    keeping = deferred("nnasync._core.compilation.kept")
     first_answer = deferred("nnasync._core.compilation.first_answer")
     compiler = deferred("nnasync._core.compilation.compiler")
 
@@ -56,7 +57,7 @@ async def compile_model(spec: CompileSpec, cache: CompilationCache | None = None
         return await compiler.choose(await unhurried.loaded(), cache)
 
     if cache is not None and not spec.again:
-        kept = KeptCompilation(cache, spec)
+        kept = keeping.KeptCompilation(cache, spec)
         found = await kept.find()
         if found:
             return found_again(kept, found, choose_anew)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from nnasync._core.clock import Deadline
-from nnasync._core.compilation.caching import CompilationCache, prepare_cached
 from nnasync._core.compilation.choice import WHOLE, Choice, Part, tell_lowering
 from nnasync._core.compilation.report import Partition, Report
 from nnasync._core.compilation.spec import CompileSpec
@@ -28,9 +27,11 @@ from nnasync.errors import BadState
 from nnasync.hal import Model
 
 if TYPE_CHECKING:
-    from nnasync._core.compilation import trials
+    from nnasync._core.compilation import caching, trials
+    from nnasync._core.compilation.caching import CompilationCache
     from nnasync._core.compilation.trials import Trial
 else:
+    caching = deferred("nnasync._core.compilation.caching")
     trials = deferred("nnasync._core.compilation.trials")
 
 T = TypeVar("T")
@@ -280,7 +281,7 @@ class OutsideContender(Contender):
 
     async def prepare(self, deadline: Deadline | None) -> None:
         """Prepare on the device."""
-        self._prepared = await prepare_cached(
+        self._prepared = await caching.prepare_cached(
             self.device, self.spec, self._lowering, deadline, self._cache
         )
 

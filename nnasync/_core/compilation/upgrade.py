@@ -13,7 +13,7 @@ import functools
 import logging
 import math
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -24,7 +24,6 @@ from nnasync._core.compilation.contenders import (
     EngineContender,
     PlanContender,
 )
-from nnasync._core.compilation.kept import KeptCompilation, KeptStage
 from nnasync._core.compilation.report import (
     Better,
     Compilation,
@@ -40,6 +39,9 @@ from nnasync.errors import GeneralFailure
 from nnasync.fences import Fence
 from nnasync.hal import Model
 from nnasync.tracing import vlog
+
+if TYPE_CHECKING:
+    from nnasync._core.compilation.kept import KeptCompilation, KeptStage
 
 logger = logging.getLogger(__name__)
 

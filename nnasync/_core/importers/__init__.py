@@ -8,14 +8,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from nnasync._core.deferred import deferred
-from nnasync._core.formats.states import States, with_states
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Model
 from nnasync.tracing import vlog
 
 if TYPE_CHECKING:
+    from nnasync._core.formats import states
+    from nnasync._core.formats.states import States
     from nnasync._core.importers import description
 else:
+    states = deferred("nnasync._core.formats.states")
     description = deferred("nnasync._core.importers.description")
 
 __all__ = ["LOADERS", "check_suffix", "describe", "load"]
@@ -77,7 +79,9 @@ def load(
         del given["form"]
         name = _loader_of(form)
     loader: Callable[..., Model] = getattr(importlib.import_module(module), name)
-    model = with_states(loader(path, **given), state or {})
+    model = loader(path, **given)
+    if state:
+        model = states.with_states(model, state)
     main = model.main
     vlog.model(
         "loaded %s: %d operations, %d operands, %d referenced subgraphs",

@@ -12,7 +12,7 @@ from nnasync._core.cache import DEFAULT_LIMIT_BYTES
 from nnasync.errors import InvalidArgument
 from nnasync.machine.facts import cores_allowed
 from nnasync.scheduler import AGING_NS
-from nnasync.scheduler.policies import DEFAULT
+from nnasync.scheduler.policy import DEFAULT
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,13 +19,11 @@ from nnasync._core.compilation import (
     Apart,
     Better,
     Compilation,
-    CompilationCache,
     CompileSpec,
     Verdicts,
     bring_in,
     compile_model,
     fingerprints,
-    get_ready_to_find,
     state_folder,
     tell,
 )
@@ -75,8 +73,7 @@ from nnasync.machine.kept import kept_costs
 from nnasync.machine.loading import kept_loading_ms
 from nnasync.memory import MemoryStatistics
 from nnasync.memory import statistics as memory_statistics
-from nnasync.scheduler import Policy, resolve_policy
-from nnasync.scheduler.policies import DEFAULT
+from nnasync.scheduler.policy import DEFAULT, Policy
 from nnasync.tracing import Count, Instrument, Layer, Phase, Tracer, vlog
 from nnasync.tracing.tally import Tallies
 
@@ -85,7 +82,7 @@ if TYPE_CHECKING:
     from nnasync._core.cache import late_files
     from nnasync._core.cache import store as stores
     from nnasync._core.cache.late_files import SharedEntries
-    from nnasync._core.compilation import contest_process
+    from nnasync._core.compilation import caching, contest_process, kept
     from nnasync._core.compilation.contest_process import ContestProcess
     from nnasync._core.execution import buffer
     from nnasync._core.execution.buffer import Buffer, Role
@@ -93,7 +90,11 @@ if TYPE_CHECKING:
     from nnasync._core.runtime.rechecking import Rechecker
     from nnasync._core.runtime.reviving import Reviver
     from nnasync._core.versions import Errands, OlderDevice
+    from nnasync.scheduler import policies
 else:
+    caching = deferred("nnasync._core.compilation.caching")
+    kept = deferred("nnasync._core.compilation.kept")
+    policies = deferred("nnasync.scheduler.policies")
     contest_process = deferred("nnasync._core.compilation.contest_process")
     late_files = deferred("nnasync._core.cache.late_files")
     stores = deferred("nnasync._core.cache.store")
@@ -141,7 +142,8 @@ def open_runtime(
     options = options or Options()
     if isinstance(policy, str):
         options = msgspec.structs.replace(options, policy=policy)
-    decides = resolve_policy(options.policy if policy is None else policy)
+    named = options.policy if policy is None else policy
+    decides = None if named == DEFAULT else policies.resolve_policy(named)
     return Runtime(devices, options, instruments, isolate=isolate, policy=decides)
 
 
@@ -355,11 +357,14 @@ class Runtime:
             code.update(fingerprints(spec.devices))
             return source.digest()
 
-        # While the model is digested, which takes no part of the interpreter.
-        meanwhile = None if spec.cache_dir is None else get_ready_to_find
+        def get_ready() -> None:
+            # While the model is digested, which takes no part of the interpreter.
+            if spec.cache_dir is not None:
+                kept.get_ready_to_find()
+
         helper_threads = self._workers.helper_threads
         ahead = helper_threads.begin(source.load_ahead, source.name) if spec.wants_whole else None
-        fingerprint = await helper_threads.run_unwrapped(digest, source.name, meanwhile=meanwhile)
+        fingerprint = await helper_threads.run_unwrapped(digest, source.name, meanwhile=get_ready)
         if ahead is not None:
             with contextlib.suppress(DeviceUnavailable):
                 await ahead
@@ -398,7 +403,7 @@ class Runtime:
         compile = functools.partial(self._compiled, again)
         return reviving.Reviver(devices, functools.partial(self._plans.compiled, anytime, compile))
 
-    def _cache(self, spec: CompileSpec) -> CompilationCache | None:
+    def _cache(self, spec: CompileSpec) -> caching.CompilationCache | None:
         """The cache that a compilation asks for."""
         options = self.options
         if spec.cache_dir is None:
@@ -409,7 +414,7 @@ class Runtime:
             limit_bytes=options.cache_limit_bytes,
             encrypt=options.encrypt_cache,
         )
-        return CompilationCache(
+        return caching.CompilationCache(
             store, self._workers.helper_threads, spec, cores=options.cores, shared=self._shared_once
         )
 

@@ -24,6 +24,7 @@ from nnasync.scheduler.policies.orders import (
 )
 from nnasync.scheduler.policies.predicted_finish import PredictedFinish
 from nnasync.scheduler.policies.reservations import Reservation, Reservations
+from nnasync.scheduler.policy import DEFAULT as DEFAULT
 from nnasync.scheduler.policy import Ordered, Policy
 
 __all__ = [
@@ -42,9 +43,6 @@ __all__ = [
     "policy_names",
     "resolve_policy",
 ]
-
-DEFAULT = "default"
-"""The name of the default rule: shares of clients, then priority, deadline, arrival, with aging."""
 
 GROUP = "nnasync.policies"
 """The group of entry points."""
