@@ -3,6 +3,11 @@
 The resampler keeps its state from packet to packet, so hops fit together without a click. Rate,
 layout or sample format of what comes in may change in the middle; then a new resampler goes on.
 Mono is the mean of the channels, so that nothing leaves the range from -1 to 1.
+
+A resampler keeps the last samples of a packet back until the next one. In live sound each hop would
+wait for those: packets of two hops each would always give their second one a packet too late. So
+the first live packet gets as many samples of silence before it as the resampler kept of it, and
+hops end where packets end.
 """
 
 from __future__ import annotations
@@ -51,8 +56,9 @@ class Hops:
         if self._end_ns is not None and self._is_gap(end_ns - length_ns - self._end_ns):
             self.gaps += 1
             self._rest = np.empty(0, np.float32)
+        is_first = self._end_ns is None
         self._end_ns = end_ns
-        hops = self.add(frame)
+        hops = self._whole(self._ahead(frame) if is_first else self._resampled(frame))
         at_ns = end_ns - self._ns(self._rest.size + len(hops) * self._hop)
         timed = []
         for index, hop in enumerate(hops, 1):
@@ -63,7 +69,11 @@ class Hops:
 
     def add(self, frame: Any) -> list[Array]:
         """The hops that a frame of PyAV completes."""
-        samples = np.concatenate([self._rest, *self._resampled(frame)])
+        return self._whole(self._resampled(frame))
+
+    def _whole(self, parts: list[Array]) -> list[Array]:
+        """The hops that these samples complete."""
+        samples = np.concatenate([self._rest, *parts])
         whole = samples.size // self._hop * self._hop
         self._rest = samples[whole:]
         return [
@@ -78,6 +88,12 @@ class Hops:
         self._rest = np.empty(0, np.float32)
         padded = np.pad(samples, (0, -samples.size % self._hop))
         return list(padded.reshape(-1, self._hop))
+
+    def _ahead(self, frame: Any) -> list[Array]:
+        """What a frame is resampled to, behind silence for what the resampler keeps of it."""
+        parts = self._resampled(frame)
+        kept = frame.samples * self._rate_hz // frame.sample_rate - sum(map(len, parts))
+        return [np.zeros(max(0, kept), np.float32), *parts]
 
     def _is_gap(self, hole_ns: int) -> bool:
         return hole_ns > max(_GAP_NS, self._ns(_GAP_HOPS * self._hop))

@@ -75,6 +75,18 @@ def test_a_hole_begins_a_new_hop() -> None:
     assert hops.gaps == 1
 
 
+@pytest.mark.parametrize("rate", [8000, 16000, 32000, 48000])
+def test_live_hops_end_where_packets_end(rate: int) -> None:
+    hops, packet, found = Hops(RATE, HOP), rate // 50, []
+    for number in range(1, 6):
+        cut = hops.cut(tone(rate, "mono", packet * (number - 1), packet), number * 20 * MS)
+        assert [at for at, _ in cut] == [number * 20 * MS - 10 * MS, number * 20 * MS]
+        found += [hop for _, hop in cut]
+    sound = np.concatenate(found)
+    start = int(np.flatnonzero(np.abs(sound) > 0.25)[0])
+    assert start < 0.002 * RATE + RATE / 200 / 4
+
+
 @pytest.mark.parametrize(("rate_hz", "hop"), [(0, 1), (1, 0), (-1, 160)])
 def test_numbers_that_make_no_hops(rate_hz: int, hop: int) -> None:
     with pytest.raises(InvalidArgument, match="must be positive"):
