@@ -7,6 +7,8 @@ import os
 from nnasync._core.clock import now_ns
 from nnasync.hal import Struct
 
+_Sample = tuple[int, float, int, int, int]
+
 
 class Busy(Struct):
     """Shares between 0 and 1, of all cores that this process may use together.
@@ -41,8 +43,16 @@ class CpuMeter:
 
     def read(self) -> Busy:
         """Shares since the beginning; without /proc/stat the process stands for the machine."""
-        wall0, own0, busy0, all0, stolen0 = self._start
-        wall1, own1, busy1, all1, stolen1 = self._sample()
+        return self._between(self._start, self._sample())
+
+    def lap(self) -> Busy:
+        """The same, and the next period begins where this one ends."""
+        start, self._start = self._start, self._sample()
+        return self._between(start, self._start)
+
+    def _between(self, start: _Sample, end: _Sample) -> Busy:
+        wall0, own0, busy0, all0, stolen0 = start
+        wall1, own1, busy1, all1, stolen1 = end
         available = max((wall1 - wall0) / 1e9, 1e-9) * len(self._cores)
         process = min((own1 - own0) / available, 1.0)
         ticks = all1 - all0
@@ -50,7 +60,7 @@ class CpuMeter:
         stolen = max(0, stolen1 - stolen0) / ticks if ticks > 0 else 0.0
         return Busy(min(machine, 1.0), process, len(self._cores), min(stolen, machine, 1.0))
 
-    def _sample(self) -> tuple[int, float, int, int, int]:
+    def _sample(self) -> _Sample:
         times = os.times()
         return now_ns(), times.user + times.system, *_proc_stat(self._cores)
 

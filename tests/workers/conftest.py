@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from nnasync._core.clock import Watchdog
+from nnasync._core.workers.demotion import LowOsPriority
 from nnasync.scheduler import AGING_NS, Policy
 from tests.workers import steering
 from tests.workers.steering import Rig
@@ -26,8 +27,10 @@ def rigs() -> Iterator[Callable[..., Rig]]:
         watchdog: Watchdog | None = None,
         policy: Policy | None = None,
         aging_ns: int = AGING_NS,
+        low_os_priority: LowOsPriority = False,
     ) -> Rig:
-        made.append(Rig(cores, queue_limit, watchdog or Watchdog(), policy, aging_ns))
+        dog = watchdog or Watchdog()
+        made.append(Rig(cores, queue_limit, dog, policy, aging_ns, low_os_priority))
         return made[-1]
 
     yield make

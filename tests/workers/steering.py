@@ -11,6 +11,7 @@ import pytest
 
 from nnasync._core.clock import Watchdog, now_ns
 from nnasync._core.workers import Given, StopFlag, Task, Workers
+from nnasync._core.workers.demotion import LowOsPriority
 from nnasync._core.workers.inline import Turns
 from nnasync.errors import (
     NNError,
@@ -82,6 +83,7 @@ class Rig:
         watchdog: Watchdog,
         policy: Policy | None = None,
         aging_ns: int = AGING_NS,
+        low_os_priority: LowOsPriority = False,
     ) -> None:
         self.watchdog = watchdog
         self.tracer = Tracer()
@@ -94,6 +96,7 @@ class Rig:
             tracer=self.tracer,
             policy=policy,
             aging_ns=aging_ns,
+            low_os_priority=low_os_priority,
         )
         self.calls: list[Steps] = []
 

@@ -20,15 +20,13 @@ class Prepared:
 
 def test_only_low_beside_what_is_above_it_runs_on_lowered_threads_of_engines() -> None:
     rule, model = Demotion(False, engines=True), Prepared()
-    assert not rule.demotes_engine_threads(LOW)
-    rule.expect(LOW, model)
-    assert not rule.demotes_engine_threads(LOW)
-    rule.expect(MEDIUM, model)
-    assert rule.demotes_engine_threads(LOW)
-    assert not rule.demotes_engine_threads(MEDIUM)
-    assert not rule.demotes_engine_threads(HIGH)
+    told = [rule.demotes_engine_threads]
+    for priority in (LOW, MEDIUM):
+        rule.expect(priority, model)
+        told.append(rule.demotes_engine_threads)
     rule.expect_no_more(model)
-    assert not rule.demotes_engine_threads(LOW)
+    told.append(rule.demotes_engine_threads)
+    assert told == [False, False, True, False]
 
 
 def test_a_model_that_nobody_has_any_more_counts_no_longer() -> None:
@@ -36,40 +34,60 @@ def test_a_model_that_nobody_has_any_more_counts_no_longer() -> None:
     rule.expect(HIGH, model)
     del model
     gc.collect()
-    assert not rule.demotes_engine_threads(LOW)
+    assert not rule.demotes_engine_threads
 
 
 @pytest.mark.parametrize("mode", [True, False, "alone"])
 def test_engines_are_left_alone_where_that_is_not_wanted(mode: LowOsPriority) -> None:
     rule, model = Demotion(mode, engines=False), Prepared()
     rule.expect(HIGH, model)
-    assert not rule.demotes_engine_threads(LOW)
+    assert not rule.demotes_engine_threads
+    rule.close()
 
 
 def test_threads_that_are_lowered_themselves_need_no_engine_s() -> None:
     rule, model = Demotion(True, engines=True), Prepared()
     rule.expect(HIGH, model)
     assert rule.demotes_threads
-    assert not rule.demotes_engine_threads(LOW)
+    assert not rule.demotes_engine_threads
+    rule.close()
 
 
 def test_threads_that_are_lowered_while_alone_give_way_to_others_and_come_back() -> None:
     rule, model = Demotion("alone", engines=True), Prepared()
-    assert (rule.has_threads, rule.demotes_threads, rule.demotes_engine_threads(LOW)) == (
-        True,
-        True,
-        False,
-    )
+    assert (rule.demotes_threads, rule.demotes_engine_threads) == (True, False)
     lowered, usual = (Worker((LOW,), demoted=each) for each in (True, False))
     regular = Worker((HIGH, MEDIUM))
     assert [rule.is_outdated(each) for each in (lowered, usual, regular)] == [False, True, False]
     rule.expect(HIGH, model)
-    assert (rule.has_threads, rule.demotes_threads, rule.demotes_engine_threads(LOW)) == (
-        True,
-        False,
-        True,
-    )
+    assert (rule.demotes_threads, rule.demotes_engine_threads) == (False, True)
     assert [rule.is_outdated(each) for each in (lowered, usual, regular)] == [True, False, False]
+    rule.close()
+
+
+def test_quiet_lowers_threads_beside_models_above_while_others_leave_the_cores() -> None:
+    rule, model = Demotion("quiet", engines=True), Prepared()
+
+    def says() -> tuple[bool, bool, bool]:
+        return rule.asks_for_others, rule.demotes_threads, rule.demotes_engine_threads
+
+    assert says() == (False, False, False)
+    rule.expect(HIGH, model)
+    assert says() == (True, False, True)
+    looks = 0
+    while not rule.note_others(0.1):
+        looks += 1
+    assert looks > 3
+    assert says() == (True, True, False)
+    assert not rule.note_others(0.45)
+    assert rule.note_others(0.6)
+    assert says() == (True, False, True)
+    assert not any(rule.note_others(share) for share in [0.1] * looks + [0.45] + [0.1] * looks)
+    while not rule.note_others(0.1):
+        pass
+    rule.expect_no_more(model)
+    assert says() == (False, False, False)
+    rule.close()
 
 
 def test_an_execution_is_told_when_it_starts(rigs: Callable[..., Rig]) -> None:

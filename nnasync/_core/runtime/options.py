@@ -25,12 +25,14 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     per turn of the loop. An inline LOW execution takes half of the inline budget at most.
     queue_limit: executions that may wait, for a thread or for fences; where so many do, the newest
     of a lower priority gives its place up. low_os_priority: LOW worker threads get the lowest OS
-    priority, always or "alone", while nothing of higher priority is prepared (beside foreign busy
+    priority: always; "alone", while nothing of higher priority is prepared; or "quiet", while
+    something of higher priority is prepared and others leave the cores alone (beside foreign busy
     processes such a thread may stall all others of its process, also the loop).
-    low_engine_priority: while something of higher priority is prepared, LOW executions may run on
-    threads of their engine that have the lowest OS priority (which stall nobody; beside foreign
-    busy processes they do not). Neither needs privileges. switch_interval_us: how often the
-    interpreter lock is offered while the runtime is open, in the whole process (0: as it is).
+    low_engine_priority: where the worker threads keep the usual OS priority while something of
+    higher priority is prepared, LOW executions may run on threads of their engine that have the
+    lowest (which stall nobody; beside foreign busy processes they do not). Neither needs
+    privileges. switch_interval_us: how often the interpreter lock is offered while the runtime is
+    open, in the whole process (0: as it is).
     blas_threads: 1 has each call of BLAS in this process, the application's own with numpy as well,
     run on one thread, from the first network that is compiled for the reference on until the last
     runtime that wants it is closed: the workers are the parallelism. Processes that the runtime
@@ -57,7 +59,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     inline_budget_us: float | None = None
     stall_budget_us: float = 1000
     queue_limit: int = 1024
-    low_os_priority: bool | Literal["alone"] = False
+    low_os_priority: bool | Literal["alone", "quiet"] = False
     low_engine_priority: bool = True
     switch_interval_us: float = 50
     blas_threads: Literal[1] | None = 1
@@ -94,9 +96,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         )
         if not all(isinstance(time, (int, float)) and 0 <= time < float("inf") for time in times):
             raise InvalidArgument(f"budgets and intervals must be 0 or more: {times}")
-        if self.low_os_priority not in (False, True, "alone"):
+        if self.low_os_priority not in (False, True, "alone", "quiet"):
             raise InvalidArgument(
-                f'low_os_priority must be a bool or "alone", got {self.low_os_priority!r}'
+                f'low_os_priority must be a bool, "alone" or "quiet", got {self.low_os_priority!r}'
             )
         if self.blas_threads not in (1, None):
             raise InvalidArgument(f"blas_threads must be 1 or None, got {self.blas_threads!r}")

@@ -1,45 +1,83 @@
 """Demotion: which threads that run LOW work have the lowest OS priority.
 
-A thread of the system's idle class that holds the interpreter lock and gets no core keeps the lock
-for as long. So threads of ours have that class only where that is asked for, or only as long as
-nothing of higher priority is prepared ("alone"); with the first that is, other threads take over,
-for a thread cannot leave the class. Threads of an engine never hold the lock: beside prepared
-models of higher priority LOW executions may run there.
+Threads of the usual OS priority have equal shares of the cores. A loop's thread that has just run
+has had its share, so one that wakes it beside a LOW execution may wait for the end of a tick, up to
+4 ms; beside a thread of the system's idle class it runs at once. But a thread of that class that
+holds the interpreter lock and gets no core keeps the lock for as long, and it gets next to none
+beside threads that keep all cores busy. So threads of ours have that class, as is asked for,
+
+* always (True), or never (False);
+* only as long as nothing of higher priority is prepared ("alone");
+* beside prepared models of higher priority, while others leave the cores alone ("quiet").
+
+A thread cannot leave the class: with a change other threads take over. Threads of an engine never
+hold the lock: where threads of ours keep the usual priority beside prepared models of higher
+priority, LOW executions may run there.
 """
 
 from __future__ import annotations
 
+import sys
 import weakref
 from typing import Literal
 
-from nnasync._core.workers.worker_thread import Worker
+from nnasync._core.workers.belief import Belief
+from nnasync._core.workers.worker_thread import ThreadStarter, Worker
 from nnasync.hal import Priority
 
-LowOsPriority = bool | Literal["alone"]
+LowOsPriority = bool | Literal["alone", "quiet"]
+
+_CROWDED, _CALM = 0.5, 0.4
+"""Shares of the cores: others crowd LOW out from the first one on, and leave the cores alone below
+the other one. A process that never sleeps has half of two cores, and less than that beside threads
+of the usual priority."""
+_PROOF, _MOST_PROOF, _DOUBTS = 10, 320, 1
+"""Looks. To be wrong about quiet costs the loop more than to be late to see it."""
 
 
 class Demotion:
-    """The rule, and the prepared models of higher priority; its users hold the lock."""
+    """The rule, and the prepared models of higher priority; its users hold the lock.
+
+    `starter` starts threads for those that may be lowered, once some may be.
+    """
 
     def __init__(self, mode: LowOsPriority, *, engines: bool) -> None:
         """`mode` is that of our threads; `engines` is whether threads of engines may have it."""
         self._mode = mode
         self._engines = engines and mode is not True
         self._higher_models: weakref.WeakSet[object] = weakref.WeakSet()
+        self._quiet = Belief(proof=_PROOF, most_proof=_MOST_PROOF, doubts=_DOUBTS)
+        self.starter = ThreadStarter() if mode in (True, "alone") else None
 
     @property
-    def has_threads(self) -> bool:
-        """Whether threads of ours may ever have the lowest OS priority."""
-        return self._mode in (True, "alone")
+    def asks_for_others(self) -> bool:
+        """Whether it matters how busy others keep the cores."""
+        is_told = self._mode == "quiet" and sys.platform == "linux"
+        return is_told and len(self._higher_models) > 0
 
     @property
     def demotes_threads(self) -> bool:
         """Whether threads that run LOW work should have the lowest OS priority now."""
+        if self._mode == "quiet":
+            return self._quiet.holds and len(self._higher_models) > 0
         return self._mode is True or (self._mode == "alone" and not self._higher_models)
 
-    def demotes_engine_threads(self, priority: Priority) -> bool:
-        """Whether an execution of this priority may run on threads of its engine that have it."""
-        return self._engines and priority is Priority.LOW and len(self._higher_models) > 0
+    def note_others(self, share: float) -> bool:
+        """Note which share of the cores others take; whether other threads should take over."""
+        did = self.demotes_threads
+        self._quiet.note(speaks_for=share < (_CROWDED if self._quiet.holds else _CALM))
+        if self.demotes_threads and self.starter is None:
+            try:
+                self.starter = ThreadStarter()
+            except RuntimeError:  # No more threads can be had.
+                self._quiet.disappoint()
+        return self.demotes_threads is not did
+
+    @property
+    def demotes_engine_threads(self) -> bool:
+        """Whether LOW executions may run on threads of their engine that have it."""
+        is_ours = self._mode == "quiet" and self._quiet.holds
+        return self._engines and not is_ours and len(self._higher_models) > 0
 
     def is_outdated(self, worker: Worker) -> bool:
         """Whether a thread that runs LOW work has the wrong OS priority for it now."""
@@ -53,3 +91,8 @@ class Demotion:
     def expect_no_more(self, model: object) -> None:
         """Note that it was closed."""
         self._higher_models.discard(model)
+
+    def close(self) -> None:
+        """Start no more threads."""
+        if self.starter is not None:
+            self.starter.close()

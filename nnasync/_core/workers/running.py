@@ -71,6 +71,10 @@ class Running:
         """The executions whose threads are not lost."""
         return [task for task, worker in self._workers.items() if not worker.lost]
 
+    def has_low(self) -> bool:
+        """Whether a thread runs an execution of LOW priority, one that is lost too."""
+        return any(task.priority is Priority.LOW for task in self._workers)
+
     def begin(self, task: Task, worker: Worker) -> None:
         """Note that a thread runs an execution."""
         self._workers[task] = worker

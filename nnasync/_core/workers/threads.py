@@ -18,8 +18,9 @@ from nnasync._core.workers.inline import InlineLane, Turn
 from nnasync._core.workers.loop_share import LoopShare
 from nnasync._core.workers.refusals import closed, missed, no_thread, unwatched
 from nnasync._core.workers.running import ALL, HANGS_AFTER_NS, LOW, REGULAR, Load, Running
+from nnasync._core.workers.surroundings import Surroundings
 from nnasync._core.workers.task import ABORT, GO, YIELD, Task
-from nnasync._core.workers.worker_thread import ThreadStarter, Worker, WorkersStatistics
+from nnasync._core.workers.worker_thread import Worker, WorkersStatistics
 from nnasync.errors import (
     BadState,
     Cancelled,
@@ -64,10 +65,8 @@ class Workers:
         `on_start` is called on each new thread, and lowers its OS priority if it gives way.
         """
         self.cores, self.queue_limit, self._loop_ns = cores, queue_limit, inline_budget_ns
-        self.watchdog, self.tracer = watchdog, tracer
-        self._on_start = on_start
+        self.watchdog, self.tracer, self._on_start = watchdog, tracer, on_start
         self._demotion = Demotion(low_os_priority, engines=low_engine_priority)
-        self._thread_starter = ThreadStarter() if self._demotion.has_threads else None
         limits = {"queue_limit": queue_limit, "room": queue_limit}
         self._scheduler = Scheduler(servers=cores, aging_ns=aging_ns, policy=policy, **limits)
         self._scheduler.on_failure = self._policy_failed
@@ -91,6 +90,8 @@ class Workers:
         self.loop_share = LoopShare(
             self._scheduler, self._lock, self.inline, self._running, self._coming, self._run
         )
+        shared = watchdog, self._lock, self._demotion, self._running, self._workers
+        self._surroundings = Surroundings(*shared, lambda: self.inline.ns, self._low_worker)
         self.helper_threads = HelperThreads(watchdog, tracer)
         belongs_to(tracer)  # Inline runs are on the thread of the loop.
         self._closed = False
@@ -317,8 +318,7 @@ class Workers:
             self.settle(task, closed("the runtime was closed while this was in flight"))
         with self._lock:
             self._aging.disarm()
-            if self._thread_starter is not None:
-                self._thread_starter.close()
+            self._surroundings.close()
             idle = self._idle[REGULAR] + self._idle[LOW]
             self._idle = {REGULAR: [], LOW: []}
         for worker in idle:
@@ -409,7 +409,7 @@ class Workers:
         try:
             if self._closed:
                 raise RuntimeError("the runtime is closed")
-            worker.begin(name, self._work, self._thread_starter if is_worker else None)
+            worker.begin(name, self._work, self._demotion.starter if is_worker else None)
         except RuntimeError as error:
             raise no_thread(f"no thread for executions: {error}") from error
         self._workers.append(worker)
@@ -501,7 +501,7 @@ class Workers:
         job = self._scheduler.next(now_ns(), asked) if budget else None
         if isinstance(job, Task):
             self._running.begin(job, worker)
-            job.stop.demoted = self._demotion.demotes_engine_threads(job.priority)
+            self._surroundings.begins(job)
             if job.shielded_until_ns or self._scheduler.is_governed:
                 self._watch_age()
             if is_regular:

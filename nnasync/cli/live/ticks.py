@@ -48,8 +48,7 @@ class Ticker:
         self._answered.append((now_ns(), self._load.answered))
         self._ticks += 1
         if self._ticks % _BUSY_TICKS == 0:
-            self._busy = self._meter.read()
-            self._meter.restart()
+            self._busy = self._meter.lap()
 
     def tick(
         self,

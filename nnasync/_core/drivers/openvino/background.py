@@ -27,6 +27,7 @@ from nnasync._core.endings import renewed_in_child
 from nnasync._core.os_threads import demote, ran_ns, threads_of_others
 from nnasync._core.timeslice import PROMPTNESS
 from nnasync._core.workers import ABORT, StopFlag
+from nnasync._core.workers.belief import Belief
 
 _WORTHWHILE_NS = 1_000_000
 """Shorter runs are over before anybody could miss the core; the hop would cost them much."""
@@ -47,17 +48,16 @@ _OWN_THREADS = 3
 
 
 class Quiet:
-    """Whether runs have the cores for themselves, concluded from how long they take.
-
-    It takes some runs in a row to believe it, twice as many after each disappointment, and three to
-    doubt it.
-    """
+    """Whether runs have the cores for themselves, concluded from how long they take."""
 
     def __init__(self) -> None:
-        self.is_quiet = False
         self.usual_ns = 0.0
-        self._contradictions = 0
-        self._proof = _PROOF
+        self._belief = Belief(proof=_PROOF, most_proof=_MOST_PROOF, doubts=_DOUBTS)
+
+    @property
+    def is_quiet(self) -> bool:
+        """The conclusion."""
+        return self._belief.holds
 
     @property
     def patience_ns(self) -> float:
@@ -67,22 +67,12 @@ class Quiet:
     def note(self, took_ns: int, ran_ns: int) -> None:
         """Note how long a run took, and its processor time."""
         self.usual_ns = ran_ns if not self.usual_ns else 0.9 * self.usual_ns + 0.1 * ran_ns
-        is_confirmed = took_ns <= (_CROWDED if self.is_quiet else _CALM) * ran_ns
-        if is_confirmed == self.is_quiet:
-            self._contradictions = 0
-            if self.is_quiet and self._proof > _PROOF:
-                self._proof -= 1
-            return
-        self._contradictions += 1
-        if self.is_quiet and self._contradictions >= _DOUBTS:
-            self.disappoint()
-        elif not self.is_quiet and self._contradictions >= self._proof:
-            self.is_quiet, self._contradictions = True, 0
+        limit = _CROWDED if self.is_quiet else _CALM
+        self._belief.note(speaks_for=took_ns <= limit * ran_ns)
 
     def disappoint(self) -> None:
         """Note that a run hardly got a core."""
-        self.is_quiet, self._contradictions = False, 0
-        self._proof = min(2 * self._proof, _MOST_PROOF)
+        self._belief.disappoint()
 
 
 class Network:

@@ -1,0 +1,41 @@
+"""A conclusion from what is looked at again and again: slow to come, slower after each mistake."""
+
+from __future__ import annotations
+
+
+class Belief:
+    """Whether something holds, concluded from looks at it; at first it does not.
+
+    It takes `proof` looks in a row to believe it, twice as many after each disappointment, but
+    `most_proof` at most, and `doubts` in a row to doubt it.
+    """
+
+    __slots__ = ("_contradictions", "_doubts", "_least_proof", "_most_proof", "_proof", "holds")
+
+    def __init__(self, *, proof: int, most_proof: int, doubts: int) -> None:
+        self.holds = False
+        self._proof = self._least_proof = proof
+        self._most_proof = most_proof
+        self._doubts = doubts
+        self._contradictions = 0
+
+    def note(self, *, speaks_for: bool) -> bool:
+        """Take a look in; whether that changed the conclusion."""
+        if speaks_for is self.holds:
+            self._contradictions = 0
+            if self.holds and self._proof > self._least_proof:
+                self._proof -= 1
+            return False
+        self._contradictions += 1
+        if self._contradictions < (self._doubts if self.holds else self._proof):
+            return False
+        if self.holds:
+            self.disappoint()
+        else:
+            self.holds, self._contradictions = True, 0
+        return True
+
+    def disappoint(self) -> None:
+        """Note that it does not hold."""
+        self.holds, self._contradictions = False, 0
+        self._proof = min(2 * self._proof, self._most_proof)

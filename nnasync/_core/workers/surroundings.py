@@ -1,0 +1,123 @@
+"""How busy others keep the cores while LOW work runs, and what follows for its threads.
+
+Others are whoever runs on the cores but the workers and the executions on threads of loops: other
+processes, and threads of this one that compute for themselves, be they an engine's or the
+application's. A look every tenth of a second compares the processor time of all with that of ours;
+nobody looks while no LOW work runs, or where nothing depends on it (`demotion`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Sequence
+
+from nnasync._core.clock import EarliestAlarm, Watchdog, now_ns
+from nnasync._core.os_threads import ran_ns
+from nnasync._core.workers.demotion import Demotion
+from nnasync._core.workers.running import Running
+from nnasync._core.workers.task import Task
+from nnasync._core.workers.worker_thread import Worker
+from nnasync.errors import ResourceExhaustedTransient
+from nnasync.hal import Priority
+from nnasync.machine.meter import CpuMeter
+
+_PERIOD_NS = 100_000_000
+
+
+class Surroundings:
+    """Looks at the cores while LOW work runs, and has other threads take that over if need be.
+
+    Its users hold the lock of the workers.
+    """
+
+    def __init__(
+        self,
+        watchdog: Watchdog,
+        lock: threading.Lock,
+        demotion: Demotion,
+        running: Running,
+        workers: Sequence[Worker],
+        inline_ns: Callable[[], int],
+        low_worker: Callable[[], Worker | None],
+    ) -> None:
+        """`inline_ns` is how long executions on threads of loops took so far.
+
+        `low_worker` is called with the lock held, for the thread that is to be woken for LOW work.
+        """
+        self._lock = lock
+        self._demotion = demotion
+        self._running = running
+        self._workers = workers
+        self._inline_ns = inline_ns
+        self._low_worker = low_worker
+        self._alarm = EarliestAlarm(watchdog, self._look)
+        self._meter: CpuMeter | None = None
+        self._before = 0, 0
+        self._has_begun = self._closed = False
+
+    def begins(self, task: Task) -> None:
+        """Note that an execution begins on a worker."""
+        if task.priority is Priority.LOW:
+            task.stop.demoted = self._demotion.demotes_engine_threads
+            self._has_begun = True
+            if self._demotion.asks_for_others:
+                self._watch()
+
+    def close(self) -> None:
+        """Look no more, and start no threads for those that were lowered."""
+        self._closed = True
+        self._alarm.disarm()
+        self._demotion.close()
+
+    def _watch(self) -> None:
+        if not (self._alarm.is_armed or self._closed):
+            self._alarm.arm(now_ns() + _PERIOD_NS)
+
+    def _look(self) -> None:
+        """Callback of the alarm; takes the lock."""
+        with self._lock:
+            self._alarm.rang()
+        others = self._others()
+        low: Worker | None = None
+        with self._lock:
+            changes = others is not None and self._demotion.note_others(others)
+            if changes:
+                low = self._take_over()
+            has_low = self._has_begun or self._running.has_low()
+            goes_on, self._has_begun = has_low and self._demotion.asks_for_others, False
+            if goes_on:
+                self._watch()
+            if changes or not goes_on:
+                self._meter = None  # What other threads used does not tell, nor does a pause.
+        if low is not None:
+            low.wake()
+
+    def _take_over(self) -> Worker | None:
+        """Have threads of the right OS priority go on, beside those that may get no core for long.
+
+        The latter lose their places: they end when they can.
+        """
+        for task, worker in self._running.pairs():
+            if worker.demoted and self._demotion.is_outdated(worker):
+                self._running.lose(task)
+        with contextlib.suppress(ResourceExhaustedTransient):
+            return self._low_worker()
+        return None
+
+    def _others(self) -> float | None:
+        """The share of the cores that others took since the last look; None at the first."""
+        before, self._before = self._before, (now_ns(), self._used_ns())
+        if self._meter is None:
+            self._meter = CpuMeter()
+            return None
+        busy = self._meter.lap()
+        available_ns = max(self._before[0] - before[0], 1) * busy.cores
+        ours = (self._before[1] - before[1]) / available_ns
+        return max(0.0, busy.machine - busy.stolen - ours)
+
+    def _used_ns(self) -> int:
+        """Processor time so far of the workers and of executions on threads of loops."""
+        threads = [worker.thread for worker in tuple(self._workers)]
+        numbers = [each.native_id for each in threads if each is not None]
+        return self._inline_ns() + sum(ran_ns(each) or 0 for each in numbers if each is not None)

@@ -1,0 +1,93 @@
+"""Threads for LOW work change with what others do on the cores."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from nnasync._core.workers import surroundings
+from nnasync.machine import Busy
+from tests.workers.steering import HIGH, LOW, Rig, Steps, until
+
+pytestmark = [
+    pytest.mark.usefixtures("no_leaks"),
+    pytest.mark.skipif(sys.platform != "linux", reason="nobody tells elsewhere how busy cores are"),
+]
+
+
+class Above:
+    """Stands for a prepared model of higher priority."""
+
+
+class Meter:
+    """In place of the machine's: `others` is the share that they take."""
+
+    others = 0.0
+    looks = 0
+
+    def lap(self) -> Busy:
+        type(self).looks += 1
+        return Busy(self.others, 0.0, 1)
+
+
+@pytest.fixture
+def meter(monkeypatch: pytest.MonkeyPatch) -> type[Meter]:
+    class Here(Meter):
+        pass
+
+    monkeypatch.setattr(surroundings, "CpuMeter", Here)
+    monkeypatch.setattr(surroundings, "_PERIOD_NS", 1_000_000)
+    return Here
+
+
+def lowered(rig: Rig) -> list[bool]:
+    return [worker.demoted for worker in rig.workers._workers if LOW in worker.priorities]
+
+
+def answered(rig: Rig) -> bool:
+    call = Steps(permits=1)
+    rig.submit(call, LOW).fence.wait_blocking(60)
+    return True
+
+
+def test_low_goes_to_lowered_threads_and_leaves_one_that_gets_no_core(
+    rigs: Callable[..., Rig], meter: type[Meter]
+) -> None:
+    rig, above = rigs(1, low_os_priority="quiet"), Above()
+    rig.workers.expect(HIGH, above)
+    until(lambda: answered(rig) and lowered(rig) == [True])
+    stuck = Steps()
+    rig.submit(stuck, LOW)
+    stuck.reached()
+    meter.others = 1.0
+    until(lambda: not rig.workers._running.busy)
+    assert answered(rig)
+    assert sorted(lowered(rig)) == [False, True]
+    stuck.permit()
+    until(lambda: lowered(rig) == [False])
+
+
+def test_nobody_looks_without_low_work_or_models_above_it(
+    rigs: Callable[..., Rig], meter: type[Meter]
+) -> None:
+    rig, above = rigs(1, low_os_priority="quiet"), Above()
+    assert answered(rig)
+    assert not rig.workers._surroundings._alarm.is_armed
+    rig.workers.expect(HIGH, above)
+    assert answered(rig)
+    until(lambda: not rig.workers._surroundings._alarm.is_armed)
+    assert not any(lowered(rig))
+
+
+def test_closing_while_somebody_looks(rigs: Callable[..., Rig], meter: type[Meter]) -> None:
+    rig, above = rigs(2, low_os_priority="quiet"), Above()
+    rig.workers.expect(HIGH, above)
+    call = Steps()
+    rig.submit(call, LOW)
+    call.reached()
+    until(lambda: meter.looks > 0)
+    call.permit()
+    rig.workers.close()
+    assert not rig.workers._surroundings._alarm.is_armed
