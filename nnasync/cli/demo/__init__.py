@@ -68,7 +68,7 @@ def add_parser(commands: Any) -> None:
         type=_seconds,
         default=3.0,
         metavar="S",
-        help="how long the LOW load is measured alone first (3)",
+        help="how long the sound and the LOW load are measured alone first (3)",
     )
     parser.add_argument(
         "--out",

@@ -90,6 +90,8 @@ class Recording(Struct):
     exit_code: int
     audio: StreamStatistics
     video: StreamStatistics
+    audio_alone: StreamStatistics
+    """Of the sound with nothing beside it, before; empty where there is no load to compare with."""
     hops: tuple[StreamMark, ...]
     frames: tuple[StreamMark, ...]
     words: tuple[Word, ...]
@@ -113,6 +115,7 @@ class _Run:
         self._networks = (words, digits)
         self.streams = Streams(words, digits)
         self.low_alone_hz = 0.0
+        self.audio_alone = StreamStatistics()
         self.meter = CpuMeter()
         self.busy = Busy(0.0, 0.0, 1)
         self.started_ns = self.ended_ns = now_ns()
@@ -121,9 +124,11 @@ class _Run:
         self.error = ""
 
     async def play(self, view: DemoView) -> None:
-        """Measure the load alone, then play both streams beside it to their end."""
+        """Measure sound and load alone, then play both streams beside the load to their end."""
         options = self.options
         if options.low_clients:
+            await _note(view, f"the sound alone, for {options.alone_seconds:g} s ...")
+            await self._play_sound_alone()
             await _note(view, f"the LOW load alone, for {options.alone_seconds:g} s ...")
             self.low_alone_hz = await self.low.rate_hz(options.alone_seconds)
         words, digits = self._networks
@@ -141,6 +146,23 @@ class _Run:
                 self._stop()
                 tasks.cancel_scope.cancel()
 
+    async def _play_sound_alone(self) -> None:
+        options, (words, digits) = self.options, self._networks
+        try:
+            async with (
+                audio_source(options.data, options.microphone) as sound,
+                words.burst() as hear,
+            ):
+                streams = Streams(hear, digits)
+                await sound.ready()
+                started_ns = now_ns()
+                sound.start(started_ns)
+                streams.feed_sound(limited(sound, options.alone_seconds, started_ns))
+                await streams.graph.run()
+                self.audio_alone = streams.audio()
+        except* NNError:
+            pass  # The source fails again beside the load, and what it failed with is told then.
+
     async def _play_streams(self, streams: Streams) -> None:
         options = self.options
         async with (
@@ -153,10 +175,8 @@ class _Run:
             self._begin()
             sound.start(self.started_ns)
             pictures.start(self.started_ns)
-            streams.feed(
-                limited(sound, options.seconds, self.started_ns),
-                limited(pictures, options.seconds, self.started_ns),
-            )
+            streams.feed_sound(limited(sound, options.seconds, self.started_ns))
+            streams.feed_pictures(limited(pictures, options.seconds, self.started_ns))
             await streams.graph.run()
 
     def _begin(self) -> None:
@@ -223,6 +243,7 @@ async def play(options: DemoOptions, view: DemoView) -> Recording:
         error=run.error,
         audio=run.streams.audio(),
         video=run.streams.video(),
+        audio_alone=run.audio_alone,
         hops=tuple(run.streams.hearing.marks),
         frames=tuple(run.streams.seeing.marks),
         words=tuple(run.streams.hearing.words),

@@ -169,10 +169,13 @@ class Streams:
         self.hearing, self.seeing = Hearing(hear), Seeing(see)
         self.graph = Graph(on_settled=self._settled)
 
-    def feed(self, sound: AsyncIterable[Item], pictures: AsyncIterable[Item]) -> None:
-        """Declare the graph."""
+    def feed_sound(self, sound: AsyncIterable[Item]) -> None:
+        """Declare the part of the graph that hears."""
         hops = self.graph.source(sound, name="microphone", budget_ns=HOP_NS, policy=Policy.OLDEST)
         hops.sink(self.hearing.recognize, name="hear", capacity=4)
+
+    def feed_pictures(self, pictures: AsyncIterable[Item]) -> None:
+        """Declare the part of the graph that sees."""
         frames = self.graph.source(pictures, name="camera", budget_ns=FRAME_NS)
         frames.sink(self.seeing.recognize, name="see")
 

@@ -24,6 +24,7 @@ _MARGIN_HOPS = 30
 class Summary(Struct):
     """The figures of a run; shares between 0 and 1, None where the truth is not known.
 
+    `audio_alone_hits` is that of the sound before anything ran beside it, None without a LOW load.
     `words_right` is the share of right answers among all spoken words and all false alarms.
     """
 
@@ -38,6 +39,8 @@ class Summary(Struct):
     video: StreamStatistics
     audio_hits: float
     video_hits: float
+    audio_alone: StreamStatistics
+    audio_alone_hits: float | None
     low_alone_hz: float
     low_hz: float
     low_kept: float | None
@@ -73,7 +76,7 @@ def summarize(recording: Recording, words: WordsTruth | None, video: VideoTruth 
         false_alarms = len(heard) - answered
     if video is not None and frames:
         digits_right = digit_accuracy(recording.labels, video.labels[:frames])
-    alone_hz = recording.low_alone_hz
+    alone_hz, alone = recording.low_alone_hz, recording.audio_alone
     return Summary(
         seconds=(recording.ended_ns - recording.started_ns) / 1e9,
         words_right=words_right,
@@ -86,6 +89,8 @@ def summarize(recording: Recording, words: WordsTruth | None, video: VideoTruth 
         video=recording.video,
         audio_hits=recording.audio.hit_rate,
         video_hits=recording.video.hit_rate,
+        audio_alone=alone,
+        audio_alone_hits=alone.hit_rate if alone.account.submitted else None,
         low_alone_hz=alone_hz,
         low_hz=recording.low_hz,
         low_kept=recording.low_hz / alone_hz if alone_hz else None,
@@ -138,7 +143,9 @@ def _words_judged(summary: Summary) -> str:
 def _streams(summary: Summary) -> str:
     heads = ["stream", "submitted", "completed", "missed", "dropped", "cancelled", "failed"]
     heads += ["pending", "p50 ms", "p90 ms", "p99 ms", "max ms", "deadlines met"]
-    named = (("audio HIGH", summary.audio), ("video MEDIUM", summary.video))
+    named = [("audio HIGH", summary.audio), ("video MEDIUM", summary.video)]
+    if summary.audio_alone_hits is not None:
+        named.insert(0, ("audio HIGH, alone", summary.audio_alone))
     return table(heads, [_row(name, statistics) for name, statistics in named])
 
 

@@ -54,6 +54,9 @@ def test_demo_plays_and_accounts_for_everything(
     told = capsys.readouterr().out
     assert "hears" in told
     assert "audio HIGH" in told
+    assert "audio HIGH, alone" in told
+    assert summary["audio_alone"]["account"]["submitted"] == 10
+    assert 0 <= summary["audio_alone_hits"] <= 1
 
 
 def test_demo_without_load_as_json(
@@ -61,7 +64,7 @@ def test_demo_without_load_as_json(
 ) -> None:
     assert play(toy_data, tmp_path, "--seconds", "0.3", "--no-low", "--json") == 0
     summary = msgspec.json.decode(capsys.readouterr().out)
-    assert summary["low_kept"] is None
+    assert (summary["low_kept"], summary["audio_alone_hits"]) == (None, None)
     assert summary["audio"]["account"]["submitted"] == 30
 
 

@@ -64,6 +64,7 @@ def recording(**changes: Any) -> Recording:
             99,
         ),
         video=StreamStatistics(Account(submitted=6, completed=6), Latency(), 6, 6),
+        audio_alone=StreamStatistics(Account(submitted=50, completed=50), Latency(), 50, 50),
         hops=tuple(hops),
         frames=tuple(frames),
         words=(Word(1, 25, 0.9),),
@@ -83,7 +84,7 @@ def test_summary_counts_lost_frames_as_wrong_and_judges_what_was_heard_in_time()
     assert (summary.words_spoken, summary.words_right) == (1, 1.0)
     assert summary.digits_right == 4 / 6
     assert summary.low_kept == 0.6
-    assert summary.audio_hits == 0.99
+    assert (summary.audio_hits, summary.audio_alone_hits) == (0.99, 1.0)
     told = text(summary)
     assert "100.0% of 1 spoken words right" in told
     assert "66.7% of 6 frames right" in told
@@ -105,7 +106,9 @@ def test_false_alarms_are_told_with_the_share_that_they_lower() -> None:
 
 
 def test_live_devices_have_no_truth() -> None:
-    summary = summarize(recording(low_alone_hz=0.0), None, None)
+    nothing = StreamStatistics()
+    summary = summarize(recording(low_alone_hz=0.0, audio_alone=nothing), None, None)
+    assert summary.audio_alone_hits is None
     assert (summary.words_right, summary.digits_right, summary.low_kept) == (None, None, None)
     told = text(summary)
     assert "1 words heard" in told
