@@ -38,6 +38,14 @@ def _lines(row: Sequence[str], wide: int) -> Iterator[tuple[str, ...]]:
     return itertools.zip_longest(*cells, fillvalue="")
 
 
+def hanging(line: str, width: int = 80) -> str:
+    """A line wrapped between words, where it goes on two columns further in than it begins."""
+    indent = " " * (len(line) - len(line.lstrip()) + 2)
+    return textwrap.fill(
+        line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+
+
 def milliseconds(duration_ns: float) -> str:
     """A duration as text in milliseconds, with three significant digits below ten."""
     value = duration_ns / 1e6

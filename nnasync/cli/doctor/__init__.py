@@ -11,7 +11,7 @@ import msgspec
 
 from nnasync import Options
 from nnasync.cli.doctor.around import folder_lines, listener_lines, media_lines, package_lines
-from nnasync.cli.text import HelpFormatter, table
+from nnasync.cli.text import HelpFormatter, hanging, table
 from nnasync.devices import InstalledDevice, installed, state_folder
 from nnasync.machine import (
     Costs,
@@ -135,7 +135,8 @@ def _text(found: _Examination) -> str:
         "worth knowing": _obstacle_lines([each for each in found.obstacles if not each.hinders]),
     }
     return "\n\n".join(
-        "\n".join([head, *(f"  {line}" for line in lines)]) for head, lines in sections.items()
+        "\n".join([head, *(hanging(f"  {line}") for line in lines)])
+        for head, lines in sections.items()
     )
 
 

@@ -33,6 +33,18 @@ def test_the_page(capsys: pytest.CaptureFixture[str]) -> None:
     assert ("are spread over the cores" in told) != ("calls are not spread" in told)
 
 
+def test_the_page_fits_into_a_terminal(
+    patient: Patient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    patient.set({"proc/loadavg": "9.00 9.00 9.00 1/100 4711", "dev/video0": ""})
+    patient.patch.setattr(kept, "measured", lambda: costs(hop_us=17, cold_hop_us=4400))
+    assert main(["doctor"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert "mend: " in "".join(lines)
+    wide = [line for line in lines if len(line) > 80]
+    assert [line for line in wide if "/" not in line.split()[-1]] == []  # a path is not broken
+
+
 def test_json_has_it_all(patient: Patient) -> None:
     told = patient.examined()
     assert told["costs"]["cold_hop"]["low_ns"] == 44_000
