@@ -214,8 +214,12 @@ def rows_of_the_package() -> list[set[str]]:
     return rows_of_a_picture(docstring.partition("its own:\n")[2].partition("\nThe names")[0])
 
 
-def rows_of_the_readme() -> list[set[str]]:
-    text = (ROOT / "README.md").read_text(encoding="utf-8").partition("## How it is built")[2]
+def rows_of_the_picture() -> list[set[str]]:
+    text = (
+        (ROOT / "docs" / "architecture.md")
+        .read_text(encoding="utf-8")
+        .partition("## How it is built")[2]
+    )
     return rows_of_a_picture(text.split("```")[1])
 
 
@@ -224,9 +228,9 @@ def test_tables_of_the_layers_are_these(rows: list[set[str]]) -> None:
     assert rows == LAYERS
 
 
-def test_the_picture_in_the_readme_names_every_module_in_this_order() -> None:
+def test_the_picture_names_every_module_in_this_order() -> None:
     """A row of it may be several of these, one below the other."""
-    rows = rows_of_the_readme()
+    rows = rows_of_the_picture()
     heights = [sorted(HEIGHT[name] for name in row) for row in rows]
     assert sum(map(len, rows)) == len(HEIGHT)
     for upper, lower in itertools.pairwise(heights):

@@ -217,6 +217,7 @@ def copy_in(target: Array, value: Any, port: Port) -> None:
     if value.shape != port.shape and not is_number(value, port):
         raise InvalidArgument(
             f"input {port.name!r} has shape {list(value.shape)}, should be {list(port.shape)}"
+            f"{_for_several(value, port)}"
         )
     target[...] = value
 
@@ -224,6 +225,13 @@ def copy_in(target: Array, value: Any, port: Port) -> None:
 def is_number(array: Array, port: Port) -> bool:
     """Whether it is the number of a port that takes one: files have these without dimensions."""
     return array.shape == () and port.shape == (1,)
+
+
+def _for_several(value: Array, port: Port) -> str:
+    """What to do with several examples for a network that takes one."""
+    if port.shape[:1] == (1,) and value.shape[1:] == port.shape[1:]:
+        return "; several examples are for nnasync.batching.one_by_one(net, ...)"
+    return ""
 
 
 def as_array(value: Any, port: Port) -> Array:
