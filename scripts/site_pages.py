@@ -26,6 +26,7 @@ import nnasync
 __all__ = ["main", "modules", "names", "pages", "reference"]
 
 ROOT = Path(__file__).resolve().parent.parent
+_DOCS = ROOT / "docs"
 PAGES = ROOT / "build" / "pages"
 SITE = ROOT / "build" / "site"
 
@@ -42,6 +43,36 @@ _LESS_STABLE = {
     "kernels": "The operations.",
     "scheduler": "Who is next.",
 }
+
+_GUIDES = {
+    "": "tutorial",
+    "asgi": "asgi",
+    "audio": "audio",
+    "batching": "models",
+    "burst": "architecture",
+    "conformance": "conformance",
+    "device": "write_a_driver",
+    "devices": "onnx",
+    "dump": "tracing",
+    "engine": "write_a_driver",
+    "errors": "errors",
+    "experiments": "experiments",
+    "extensions": "write_a_driver",
+    "fences": "memory_domains",
+    "hal": "glossary",
+    "kernels": "operations",
+    "machine": "machine",
+    "memory": "memory",
+    "ray": "asgi",
+    "scheduler": "policies",
+    "serving": "serving",
+    "streaming": "streaming",
+    "suites": "suites",
+    "sync": "scripts_and_notebooks",
+    "tracing": "tracing",
+    "vision": "vision",
+}
+"""The page of `docs/` that shows the names of a module at work."""
 
 
 def modules() -> tuple[str, ...]:
@@ -85,6 +116,9 @@ def reference(module: str) -> str:
     note = ""
     if module.partition(".")[2] in _LESS_STABLE:
         note = "This module may be imported, but changes more often than public ones.\n\n"
+    guide = _GUIDES[module.partition(".")[2]]
+    title = (_DOCS / f"{guide}.md").read_text("utf-8").partition("\n")[0].removeprefix("# ")
+    note = f"Examples: [{title}](../{guide}.md).\n\n{note}"
     return f"# {module}\n\n{note}::: {module}\n    options:\n      members:{members}\n"
 
 

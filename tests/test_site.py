@@ -68,6 +68,19 @@ def test_each_public_module_has_a_page_with_its_names() -> None:
         assert set(site_pages.names(module)) == set(re.findall(r"^ +- (\w+)$", text, re.MULTILINE))
 
 
+@pytest.mark.parametrize("module", PACKAGES)
+def test_each_public_module_leads_to_a_page_that_uses_it(module: str) -> None:
+    found = re.search(
+        r"^Examples: \[.+\]\(\.\./(\w+\.md)\)\.$", site_pages.reference(module), re.MULTILINE
+    )
+    assert found
+    text = page(found[1])
+    if module.partition(".")[2] in IMPORTABLE:
+        return  # The way of a call is told there, not by the names of the module.
+    own = [name for name in site_pages.names(module) if re.search(rf"\b{name}\b", text)]
+    assert own or module in text or "](../examples/" in text, found[1]
+
+
 def test_the_errors_are_public_without_a_list() -> None:
     assert {"NNError", "BY_STATUS", "because"} <= set(site_pages.names("nnasync.errors"))
 
