@@ -357,14 +357,11 @@ class Runtime:
             code.update(fingerprints(spec.devices))
             return source.digest()
 
-        def get_ready() -> None:
-            # While the model is digested, which takes no part of the interpreter.
-            if spec.cache_dir is not None:
-                kept.get_ready_to_find()
-
         helper_threads = self._workers.helper_threads
         ahead = helper_threads.begin(source.load_ahead, source.name) if spec.wants_whole else None
-        fingerprint = await helper_threads.run_unwrapped(digest, source.name, meanwhile=get_ready)
+        # While the model is digested, which takes no part of the interpreter.
+        meanwhile = None if spec.cache_dir is None else lambda: kept.get_ready_to_find()
+        fingerprint = await helper_threads.run_unwrapped(digest, source.name, meanwhile=meanwhile)
         if ahead is not None:
             with contextlib.suppress(DeviceUnavailable):
                 await ahead
