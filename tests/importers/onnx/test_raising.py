@@ -208,3 +208,17 @@ def test_a_layer_of_constants_is_computed_while_the_file_is_read(tmp_path: Path)
     assert labels(model) == ["ADD"]
     (result,) = run(ReferenceEngine(), model, [np.zeros((2, 3), np.float32)])
     assert (result == 3).all()
+
+
+@pytest.mark.parametrize("opset", [9, 11, 12])
+def test_older_files_whose_axes_are_attributes_are_translated(tmp_path: Path, opset: int) -> None:
+    file = message(
+        [node("Unsqueeze", ["x"], ["u"], axes=[0]), node("Squeeze", ["u"], ["y"], axes=[0])],
+        X,
+        Y,
+        opset=opset,
+    )
+    model = translate(written(tmp_path, file))
+    (x,) = samples(model)
+    (result,) = run(ReferenceEngine(), model, [x])
+    assert (result == x).all()

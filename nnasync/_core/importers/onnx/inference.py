@@ -15,6 +15,8 @@ _LARGE = 4096
 _LONGEST_LIST = 1 << 16
 _TAKES_ENTRIES_ONLY = 13
 """Since this opset the inference takes no list for a shape whose entries it does not know."""
+_STANDARD = ("", "ai.onnx")
+_LEFT_OUT = "org.nnasync.left_out"
 _LIKE_INPUT = frozenset({"Gelu", "FastGelu", "BiasGelu", "QuickGelu", "SkipLayerNormalization"})
 """Operators of vendors whose result has type and shape of their first input."""
 
@@ -54,14 +56,36 @@ def _guarded(outline: Any) -> Any:
     """The outline with the types and shapes that its inference finds, and that take it no time.
 
     Before opset 13 the inference takes a list for a shape already where it knows no entry of it, so
-    that older files count as of 13: then operators of theirs may be left out, but it ends.
+    older files count as of 13. Operators that had attributes then which are inputs now, such as the
+    axes of Unsqueeze, are left out.
     """
     found = package().ModelProto()
     found.CopyFrom(outline)
-    for opset in found.opset_import:
-        if opset.domain in ("", "ai.onnx"):
-            opset.version = max(opset.version, _TAKES_ENTRIES_ONLY)
+    opset = next((each for each in found.opset_import if each.domain in _STANDARD), None)
+    if opset is not None and opset.version < _TAKES_ENTRIES_ONLY:
+        opset.version = _TAKES_ENTRIES_ONLY
+        found.opset_import.add(domain=_LEFT_OUT, version=1)
+        _leave_out(found.graph)
     return package().shape_inference.infer_shapes(found)
+
+
+def _leave_out(graph: Any) -> None:
+    """Have the inference pass over operators that lack inputs, in a graph and those in it."""
+    for node in graph.node:
+        if node.domain in _STANDARD and len(node.input) < _fewest_inputs(node.op_type):
+            node.domain = _LEFT_OUT
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                _leave_out(inner)
+
+
+def _fewest_inputs(operator: str) -> int:
+    """How many inputs an operator has at least, as of the opset that older files count as."""
+    defs = package().defs
+    try:
+        return int(defs.get_schema(operator, _TAKES_ENTRIES_ONLY).min_input)
+    except defs.SchemaError:
+        return 0
 
 
 def _has_long_lists(graph: Any) -> bool:
