@@ -36,9 +36,8 @@ class BoundedConnection(HttpToolsProtocol):
         self._header_bytes = 0
         self._field_bytes = 0
         self._may_be_too_large = False
-        self._is_in_header = False
         self._is_arriving = False
-        self._has_body_come = False
+        self._has_body_come = self._has_begun = self._is_in_header = False
         self._requests = 0
         self._answered_s = 0.0
         self._unread: asyncio.TimerHandle | None = None
@@ -57,22 +56,24 @@ class BoundedConnection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Count the bytes of headers, and those of trailers, which belong to no body either."""
-        self._has_body_come = False
+        self._has_body_come = self._has_begun = False
         self._field_bytes = 0
         self._may_be_too_large = self._header_bytes + len(data) > self._limits.header_bytes
         super().data_received(data)
-        if self._has_body_come:
+        if self._is_in_header:
+            # Before a header that begins in this piece lie other requests.
+            self._header_bytes += self._field_bytes if self._has_begun else len(data)
+        elif self._has_body_come:
             self._header_bytes = 0
         elif self._is_arriving:
             self._header_bytes += len(data)
-            if self._header_bytes > self._limits.header_bytes:
-                self._refuse_header()
+        if self._is_arriving and self._header_bytes > self._limits.header_bytes:
+            self._refuse_header()
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Keep a field of the header; those of trailers, for which nobody asks, are dropped."""
         if self._is_in_header:
-            if self._may_be_too_large:
-                self._count(len(name) + len(value) + _BESIDE_FIELD)
+            self._count(len(name) + len(value) + _BESIDE_FIELD)
             # As uvicorn does it, without one more call for each field.
             name = name.lower()
             if name == b"expect" and value.lower() == b"100-continue":
@@ -81,14 +82,14 @@ class BoundedConnection(HttpToolsProtocol):
 
     def on_url(self, url: bytes) -> None:
         """Keep the address, which is a part of the header."""
-        if self._may_be_too_large:
-            self._count(len(url))
+        self._count(len(url))
         self.url += url
 
     def _count(self, size: int) -> None:
         """Count what a piece has of a header that may end in it; ends the reading if too large."""
         self._field_bytes += size
-        if self._header_bytes + self._field_bytes > self._limits.header_bytes:
+        size = self._header_bytes + self._field_bytes
+        if self._may_be_too_large and size > self._limits.header_bytes:
             raise _HeaderTooLarge
 
     def send_400_response(self, msg: str) -> None:
@@ -109,7 +110,7 @@ class BoundedConnection(HttpToolsProtocol):
 
     def _begins(self) -> None:
         self._requests += 1
-        self._is_arriving = self._is_in_header = True
+        self._is_arriving = self._is_in_header = self._has_begun = True
         self._header_bytes = self._field_bytes = 0
 
     def on_headers_complete(self) -> None:
@@ -137,6 +138,11 @@ class BoundedConnection(HttpToolsProtocol):
         """Note that a request has arrived."""
         self._is_arriving = False
         super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """Note when that was: uvicorn's own clock for idle connections ends with any byte."""
+        self._answered_s = self.loop.time()
+        super().on_response_complete()
 
     def pause_writing(self) -> None:
         """Give the client time to read what was sent."""

@@ -92,7 +92,7 @@ def _array(
             f"model '{signature.model}' expects '{port.datatype}'"
         )
     shape, raw = tensor.shape, tensor.raw
-    if shape != port.shape:
+    if shape != port.shape or port.plain_bytes < 0:
         _check_shape(request, tensor, port, signature, limits)
     elif raw is not None and len(raw) == port.plain_bytes:
         return np.ndarray(shape, port.port.dtype, raw)

@@ -47,3 +47,16 @@ def test_what_jumps_sees_what_is_stored(jump: str, name: str) -> None:
     assert wanted.any()
     (given,) = outputs_of(engine.compile(sample.model, FAST, way), sample)
     np.testing.assert_array_equal(given, wanted)
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_what_is_no_number_or_infinite_stays_so(name: str) -> None:
+    package, make, way = ENGINES[name]
+    pytest.importorskip(package)
+    m = nn.ModelBuilder("floor of a sum")
+    x = m.input("x", (4,), type=OperandType.TENSOR_FLOAT16)
+    m.output("y", m.operation(OperationType.FLOOR, m.add(x, x)))
+    values = np.array([np.nan, np.inf, -np.inf, 0.75], np.float16)
+    sample = FuzzSample(m.build(), {0: values})
+    (given,) = outputs_of(make().compile(sample.model, FAST, way), sample)
+    np.testing.assert_array_equal(given, np.array([np.nan, np.inf, -np.inf, 1], np.float16))

@@ -13,7 +13,9 @@ import msgspec
 import pytest
 
 import nnasync as nn
-from nnasync.serving import Limits, ModelServer, ServeOptions
+from nnasync.serving import Limits, ModelServer, ModelSettings, ServeOptions
+from nnasync.serving.json_protocol import decoded
+from nnasync.serving.problems import ServingError
 from tests.rigs import ROW, gated, until
 from tests.serving.rig import INFER, body, browsing, outcomes, serving
 
@@ -228,3 +230,41 @@ async def test_what_has_to_wait_ends_with_its_client(tasks: list[str]) -> None:
         await until(lambda: outcomes(server) == {"cancelled": 1})
         engine.gate.open()
         await until(lambda: engine.counters.stopped == 1)
+
+
+async def test_requests_before_a_header_that_is_cut_do_not_count_as_its_size() -> None:
+    async with connected(header_bytes=4000) as (_, stream):
+        one = b"GET /v2/health/live HTTP/1.1\r\nhost: x\r\nx: " + b"y" * 100 + b"\r\n\r\n"
+        await stream.send(one * 50 + one[:40])
+        await anyio.lowlevel.checkpoint()
+        await stream.send(one[40:])
+        with anyio.fail_after(20):
+            found = await answers(stream, 51)
+        assert {status for status, _, _ in found} == {200}
+
+
+async def test_an_idle_connection_that_said_something_meaningless_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http_server, "_KEEP_ALIVE_S", 0.05)
+    async with connected(body_s=0.05) as (_, stream):
+        await stream.send(b"GET /v2/health/live HTTP/1.1\r\nhost: x\r\n\r\n\r\n")
+        with anyio.fail_after(20):
+            await answers(stream, 1)
+            with pytest.raises(anyio.EndOfStream):
+                await stream.receive()
+
+
+async def test_negative_dimensions_are_the_fault_of_the_client() -> None:
+    builder = nn.ModelBuilder("open")
+    builder.output("y", builder.relu(builder.input("x", (0, 0))))
+    async with (
+        nn.open_runtime(devices=["nnasync-reference"]) as rt,
+        ModelServer(rt, options=ServeOptions(poll_s=0)) as server,
+    ):
+        await server.add(await rt.compile(builder.build()), ModelSettings(name="open"))
+        tensor = {"name": "x", "shape": [-1, -1], "datatype": "FP32", "data": [1.0]}
+        request = decoded(json.dumps({"inputs": [tensor]}).encode(), None, Limits(), "open")
+        with pytest.raises(ServingError) as caught:
+            await server.infer(request)
+        assert caught.value.code == 400

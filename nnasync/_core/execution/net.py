@@ -260,7 +260,7 @@ class Net(MeasuredCalls[R]):
             quick, value = self._quick, None
             if quick is not None and out is priority is None:
                 value = quick.call(arrays, deadline)
-                if value is None and quick.goes_beside:
+                if value is None and quick.goes_beside():
                     value = await quick.call_beside(arrays[0])
             if value is None:
                 value = await self._call_in_full(arrays, out, deadline, priority)

@@ -53,7 +53,7 @@ class QuickCalls:
         "_slots",
         "_take",
         "_wakeup",
-        "goes_beside",
+        "_was_declined",
     )
 
     def __init__(
@@ -76,8 +76,7 @@ class QuickCalls:
         self._input: Any = None
         self._output: Any = None
         self._is_vain = False
-        self.goes_beside = False
-        """Whether a call that was answered with None goes on by `call_beside`."""
+        self._was_declined = False
 
     def call(
         self, arrays: Sequence[Any], deadline: Deadline | None, out: Array | None = None
@@ -87,7 +86,7 @@ class QuickCalls:
         The only output is written to `out` if that is given, which must fit. Raises
         what an execution raises.
         """
-        self.goes_beside = False
+        self._was_declined = False
         run = self._run
         if run is None and (run := self._ready()) is None:
             return None
@@ -112,7 +111,7 @@ class QuickCalls:
             self._input[...] = array
         try:
             if not run.run(given, deadline_ns):
-                self.goes_beside = deadline is None and run.goes_beside()
+                self._was_declined = deadline is None
                 return None
         except BaseException:
             self._run = None  # As any slot whose execution failed, this one is not used again.
@@ -123,6 +122,11 @@ class QuickCalls:
             return out
         # Where there is a run there is the slot that it was bound to.
         return self._slot.read(None) if output is None else output.copy()  # type: ignore[union-attr]
+
+    def goes_beside(self) -> bool:
+        """Whether the call that was just answered with None goes on by `call_beside`."""
+        run = self._run
+        return self._was_declined and run is not None and run.goes_beside()
 
     async def call_beside(self, array: Any) -> Any:
         """The outputs of a call that `goes_beside` others, with the array that it brought."""

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from nnasync._core.drivers.cpu import ReferenceEngine
-from nnasync._core.importers.onnx import translate
+from nnasync._core.importers.onnx import translate, wrap
 from nnasync.errors import ModelError
 from nnasync.extensions import operation_label
 from nnasync.hal import Model
@@ -222,3 +222,25 @@ def test_older_files_whose_axes_are_attributes_are_translated(tmp_path: Path, op
     (x,) = samples(model)
     (result,) = run(ReferenceEngine(), model, [x])
     assert (result == x).all()
+
+
+def long_list(squeezed: Any, constants: dict[str, Any], opset: int) -> Any:
+    inputs = [("a", FLOAT, (1, 1, 5)), ("w", FLOAT, (100_000,))]
+    outputs = [("y", FLOAT, ("n", "m")), ("z", FLOAT, (100_000,))]
+    relu = node("Relu", ["w"], ["z"])
+    return message([squeezed, relu], inputs, outputs, constants, opset=opset)
+
+
+def test_a_long_list_keeps_no_file_from_being_translated(tmp_path: Path) -> None:
+    squeezed = node("Reshape", ["a", "shape"], ["y"])
+    file = long_list(squeezed, {"shape": np.array([1, 5], np.int64)}, 17)
+    model = translate(written(tmp_path, file))
+    assert sorted(labels(model)) == ["RELU", "RESHAPE"]
+    assert model.main.operands[model.main.output_indexes[0]].dimensions == (1, 5)
+
+
+def test_what_an_older_operator_gives_is_not_told_as_that_of_a_newer_one(tmp_path: Path) -> None:
+    """Squeeze as of opset 13 knows no attribute, and would remove both dimensions of 1."""
+    file = long_list(node("Squeeze", ["a"], ["y"], axes=[0]), {}, 11)
+    model = wrap(written(tmp_path, file))
+    assert len(model.main.operands[model.main.output_indexes[0]].dimensions) == 2

@@ -155,13 +155,14 @@ class Scope:
 
         Rounding hardly matters but where a function jumps: 0.99999 is 1 in float16, whose floor is
         another one. By Veltkamp's splitting, as OpenVINO takes conversions to f16 and back away;
-        infinities are limited, since it has no answer for these.
+        what is no number, or beyond float16, stays as it is: the splitting has no answer for that.
         """
         if self.tensor(position).dtype != np.float16:
             return node
-        op, finite = self.op, self.op.clamp(node, -_BEYOND_HALF, _BEYOND_HALF)
-        scaled = op.multiply(finite, self.number(_VELTKAMP))
-        return op.subtract(scaled, op.subtract(scaled, finite))
+        op = self.op
+        scaled = op.multiply(node, self.number(_VELTKAMP))
+        rounded = op.subtract(scaled, op.subtract(scaled, node))
+        return op.select(op.less(op.abs(node), self.number(_BEYOND_HALF)), rounded, node)
 
     # -- ends of the graph
 

@@ -57,7 +57,7 @@ def _guarded(outline: Any) -> Any:
 
     Before opset 13 the inference takes a list for a shape already where it knows no entry of it, so
     older files count as of 13. Operators that had attributes then which are inputs now, such as the
-    axes of Unsqueeze, are left out.
+    axes of Squeeze, are left out.
     """
     found = package().ModelProto()
     found.CopyFrom(outline)
@@ -70,29 +70,31 @@ def _guarded(outline: Any) -> Any:
 
 
 def _leave_out(graph: Any) -> None:
-    """Have the inference pass over operators that lack inputs, in a graph and those in it."""
+    """Have the inference pass over operators that mean something else now, at all levels."""
     for node in graph.node:
-        if node.domain in _STANDARD and len(node.input) < _fewest_inputs(node.op_type):
+        if node.domain in _STANDARD and not _known_attributes(node.op_type).issuperset(
+            attribute.name for attribute in node.attribute
+        ):
             node.domain = _LEFT_OUT
         for attribute in node.attribute:
             for inner in (attribute.g, *attribute.graphs):
                 _leave_out(inner)
 
 
-def _fewest_inputs(operator: str) -> int:
-    """How many inputs an operator has at least, as of the opset that older files count as."""
+def _known_attributes(operator: str) -> frozenset[str]:
+    """The attributes of an operator, as of the opset that older files count as."""
     defs = package().defs
     try:
-        return int(defs.get_schema(operator, _TAKES_ENTRIES_ONLY).min_input)
+        return frozenset(defs.get_schema(operator, _TAKES_ENTRIES_ONLY).attributes)
     except defs.SchemaError:
-        return 0
+        return frozenset()
 
 
 def _has_long_lists(graph: Any) -> bool:
-    """Whether a value of a graph, or of one in it, is a list that cannot be meant as a shape.
+    """Whether a value of a graph, or of one in it, is a list too long to be meant as a shape.
 
     Taken for one, each entry is written down, known or not, which does not end where a file states
-    a size beyond all memory.
+    a size beyond all memory. It may be a list of anything: files may be wrong.
     """
     for value in (*graph.input, *graph.value_info, *graph.output):
         sizes = value.type.tensor_type.shape.dim
