@@ -31,6 +31,7 @@ from nnasync.serving.http_exchange import (
 )
 from nnasync.serving.http_reply import Reply
 from nnasync.serving.http_routes import routes
+from nnasync.serving.joined_writes import JOINED_BYTES
 from nnasync.serving.json_protocol import decoded, encoded
 from nnasync.serving.messages import Bytes, InferAnswer, InferRequest
 from nnasync.serving.problems import ServingError, as_serving_error
@@ -44,8 +45,6 @@ _DECODED_HERE_BYTES = 1 << 18
 _SHORT_LENGTH = len("99999")
 _PACKED_HERE_BYTES = 1 << 14
 """What is larger is packed in a thread: it takes milliseconds, without the interpreter lock."""
-_JOINED_BYTES = 1 << 16
-"""Pieces of a shorter response are sent as one: a copy costs less than sending once more."""
 
 
 def http_app(server: ModelServer) -> HttpApp:
@@ -184,7 +183,7 @@ def _reply(text: bytes, tensors: list[Bytes]) -> Reply:
         return Reply(200, [text], len(text))
     pieces = [text, *tensors]
     size = sum(map(len, pieces))
-    if size < _JOINED_BYTES:
+    if size <= JOINED_BYTES:
         pieces = [b"".join(pieces)]
     return Reply(200, pieces, size, len(text))
 

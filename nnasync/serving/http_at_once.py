@@ -70,8 +70,7 @@ class AtOnceConnection(BoundedConnection):
 
     def on_headers_complete(self) -> None:
         """Wait for the body if this may be a request that comes in one piece."""
-        self._is_in_header = False
-        self._header_bytes = 0
+        self._header_ends()
         self._asked = self._asked_here()
         if self._asked is None:
             self._to_uvicorn()

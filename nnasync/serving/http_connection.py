@@ -115,10 +115,12 @@ class BoundedConnection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Note that a header has ended."""
-        self._is_in_header = False
-        self._header_bytes = 0
-        self._field_bytes = 0
+        self._header_ends()
         super().on_headers_complete()
+
+    def _header_ends(self) -> None:
+        self._is_in_header = False
+        self._header_bytes = self._field_bytes = 0
 
     def on_body(self, body: bytes) -> None:
         """Hand a lone piece of a body on as it is; uvicorn would copy it into a buffer and out."""
