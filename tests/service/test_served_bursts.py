@@ -509,3 +509,34 @@ async def test_a_client_that_raises_at_an_answer_ends_its_burst(
         await client.answered(1)
         await rigs.until(lambda: not burst_threads())
     assert told == ["the client of a burst of %s failed"]
+
+
+class Ending:
+    """Traces whose first question is asked while another thread closes the burst."""
+
+    def __init__(self, burst: Any) -> None:
+        self._burst = burst
+
+    @property
+    def is_on(self) -> bool:
+        self._burst.close()
+        return False
+
+
+@pytest.mark.parametrize(
+    "packet", [b"garbage", encode(BurstRequest(7, b"garbage"))], ids=["garbage", "request"]
+)
+async def test_what_is_sent_while_the_burst_closes_is_answered_once(
+    packet: bytes,
+) -> None:
+    async with served() as it:
+        client = await opened(it)
+        answers: list[bytes] = []
+        client.results.listen(answers.append)
+        context: Any = client.controller._context
+        it.device.link.traces = Ending(context)
+        client.requests.send(packet)
+        # The thread that waits for answers may be the one that says so.
+        await rigs.until(lambda: bool(answers))
+        (answer,) = [msgspec.msgpack.decode(each, type=BurstResult) for each in answers]
+        assert answer.status == errors.DeviceUnavailable.status

@@ -45,7 +45,6 @@ from nnasync.errors import (
     BadState,
     DeviceDied,
     DeviceUnavailable,
-    InvalidArgument,
     NNError,
     ResourceExhausted,
     ResourceExhaustedTransient,
@@ -67,6 +66,10 @@ _REMEMBERED = 256
 
 _arguments = msgpack_decoder(BurstArguments)
 _requests = msgpack_decoder(BurstRequest | BurstCancel)
+
+
+class _AnsweredAtTheEnd(DeviceUnavailable):
+    """The burst ended while a request was put into its queue, and its end has answered that."""
 
 
 class _Ends:
@@ -230,37 +233,37 @@ class RemoteBurst:
         except UNDECODABLE:
             message = None
         serial = -1 if message is None else message.serial
-        if self.is_over:
-            self._link.check()
-            self._answer(_refusal(serial, DeviceUnavailable("the burst is closed")))
-            return
-        if isinstance(message, BurstCancel):
-            self._send(None, packet)
-            return
-        if message is None:
-            self._send_unread(packet)
-            return
-        config = ExecutionConfig(
-            message.measure, message.deadline_ns, message.loop_timeout_ns, None, message.priority
-        )
         try:
-            answer = self.exchange(serial, message.arguments, config)
+            if self.is_over:
+                self._link.check()
+                raise DeviceUnavailable("the burst is closed")
+            answer = self._sent_on(message, packet)
         except (DeviceDied, ResourceExhausted):
             raise
+        except _AnsweredAtTheEnd:
+            return
         except Exception as error:
+            # It may have been closed by another thread on the way, which is no other answer.
             self._answer(_refusal(serial, contained(error, "a request of a burst")))
             return
         if answer is not None:
             self._answer(encode(msgspec.structs.replace(answer, serial=serial)))
 
-    def _send_unread(self, packet: bytes) -> None:
-        """Send what is no request; the server half answers it, unless it is too long to send."""
-        try:
+    def _sent_on(
+        self, message: BurstRequest | BurstCancel | None, packet: bytes
+    ) -> BurstResult | None:
+        """The answer, where it is there already; the server half answers what is no request."""
+        if isinstance(message, BurstCancel):
+            self._send(None, packet)
+            return None
+        if message is None:
             self._send(-1, packet)
-        except InvalidArgument as error:
-            self._answer(_refusal(-1, error))
-        else:
             self._ends.want(self)
+            return None
+        config = ExecutionConfig(
+            message.measure, message.deadline_ns, message.loop_timeout_ns, None, message.priority
+        )
+        return self.exchange(message.serial, message.arguments, config)
 
     def exchange(
         self, serial: int, arguments: bytes, config: ExecutionConfig
@@ -293,7 +296,10 @@ class RemoteBurst:
             link.check()
         except BaseException as error:
             if serial is not None:
-                self._sent.discard(serial)
+                try:
+                    self._sent.remove(serial)
+                except KeyError:
+                    raise _AnsweredAtTheEnd(f"the burst ended: {error}") from error
             if isinstance(error, NNError):
                 # Why the link is over says more than a queue that is closed.
                 link.check()
