@@ -6,16 +6,12 @@ at; another goes on behind it.
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
 from collections.abc import Callable
 
 import anyio
-import anyio.abc
 import msgspec
-from anyio.streams.buffered import BufferedByteReceiveStream
 
+from nnasync._core.child_process import ChildProcess, child_process, ending
 from nnasync.conformance.plan import Plan, run_plan
 from nnasync.conformance.progress_lines import Begun, CaseDone, Ended, Message, Stopped
 from nnasync.conformance.results import CaseOutcome, CaseResult, Run, Variant
@@ -58,32 +54,12 @@ async def _run_share(plan: Plan, done: Callable[[CaseResult], object]) -> None:
 
 async def _run_worker(plan: Plan, done: Callable[[CaseResult], object]) -> int:
     """Run a plan in one process; returns how many cases were run before it died, -1 if it ended."""
-    command = [sys.executable, *WORKER]
-    process = await anyio.open_process(command, stdout=subprocess.PIPE, stderr=None)
     conversation = _Conversation(done)
-    try:
-        await _hand_over(process, plan)
-        ended = await conversation.follow(process)
-        code = await process.wait()
-    finally:
-        if process.returncode is None:
-            process.kill()
-        with anyio.CancelScope(shield=True):
-            await process.aclose()
-    if ended:
-        return _END
-    return conversation.mourn(code)
-
-
-async def _hand_over(process: anyio.abc.Process, plan: Plan) -> None:
-    channel = process.stdin
-    if channel is None:
-        raise GeneralFailure("a conformance worker has no standard input")
-    try:
-        await channel.send(msgspec.json.encode(plan))
-        await channel.aclose()
-    except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-        return  # It has died; its exit code will tell.
+    async with child_process(WORKER, leads=False) as worker:
+        await worker.say(msgspec.json.encode(plan))
+        if await conversation.follow(worker):
+            return _END
+        return conversation.mourn(await worker.ended())
 
 
 class _Conversation:
@@ -94,20 +70,12 @@ class _Conversation:
         self._count = 0
         self._begun: Begun | None = None
 
-    async def follow(self, process: anyio.abc.Process) -> bool:
+    async def follow(self, worker: ChildProcess) -> bool:
         """Pass results on until the worker says that it has ended (True), or says no more."""
-        if process.stdout is None:
-            raise GeneralFailure("a conformance worker has no standard output")
-        lines = BufferedByteReceiveStream(process.stdout)
         while True:
-            try:
-                line = await lines.receive_until(b"\n", MAX_MESSAGE_BYTES)
-            except (anyio.IncompleteRead, anyio.EndOfStream):
+            line = await worker.line(MAX_MESSAGE_BYTES)
+            if line is None:
                 return False
-            except anyio.DelimiterNotFound:
-                raise GeneralFailure(
-                    f"a conformance worker said something too long: over {MAX_MESSAGE_BYTES} bytes"
-                ) from None
             if self._hear(line):
                 return True
 
@@ -148,13 +116,3 @@ class _Conversation:
         self._begun = None
         self._count += 1
         self._done(result)
-
-
-def ending(code: int) -> str:
-    """How a process ended, in words."""
-    if code >= 0:
-        return f"exit code {code}"
-    try:
-        return signal.Signals(-code).name
-    except ValueError:
-        return f"signal {-code}"

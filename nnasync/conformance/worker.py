@@ -36,7 +36,7 @@ def main() -> int:
     def begun(case: Case) -> None:
         send(Begun(case.name, case.spec, case.source, case.operations))
 
-    plan = msgspec.json.decode(sys.stdin.buffer.read(), type=Plan)
+    plan = msgspec.json.decode(sys.stdin.buffer.readline(), type=Plan)
     try:
         run(run_plan, plan, lambda result: send(CaseDone(result)), begun)
     except BrokenPipeError:

@@ -100,14 +100,16 @@ def test_unknown_device(folder: FilePath) -> None:
 def worker(*said: Message, end: str = "") -> tuple[str, ...]:
     """A worker that says this, then ends in some way."""
     lines = b"\n".join([*(msgspec.json.encode(each) for each in said), b""]).decode()
-    script = f"import os, sys; sys.stdin.read(); os.write(1, {lines!r}.encode()); {end or 'pass'}"
+    script = (
+        f"import os, sys; sys.stdin.readline(); os.write(1, {lines!r}.encode()); {end or 'pass'}"
+    )
     return ("-c", script)
 
 
 BEGUN = Begun("crashing", "spec", "some.jsonl", ("ADD",))
 DEAD_FIRST = (
     "import json, os, sys\n"
-    "plan = json.loads(sys.stdin.read())\n"
+    "plan = json.loads(sys.stdin.readline())\n"
     "if plan['skip'] == 0:\n"
     f"    os.write(1, {msgspec.json.encode(BEGUN)!r} + b'\\n')\n"
     "    os.abort()\n"

@@ -180,7 +180,7 @@ async def test_clients_have_their_reservations() -> None:
         sum(span.ended_ns - span.began_ns for span in result.spans if span.stream == number)
         for number in (0, 1)
     )
-    assert 1.5 < large / small < 6
+    assert small < large  # How much less depends on what else the machine does: see the simulation.
     assert result.policy == "reservations"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 import nnasync as nn
+from nnasync._core.child_process import ChildProcess
 from nnasync.errors import GeneralFailure, InvalidArgument
 from nnasync.suites import Gathering, Standing, SuiteRow
 from nnasync.suites.benchmark import (
@@ -177,6 +179,24 @@ async def test_a_device_that_does_not_answer_hangs(tmp_path: Path) -> None:
         await run_benchmark(benchmark, children, gathering)
     (row,) = gathering.rows
     assert (row.standing, row.text) == (Standing.HANG, "no answer within 0.01 s")
+
+
+async def test_patience_that_ends_while_the_child_starts_leaves_no_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[ChildProcess] = []
+    start = ChildProcess.start
+
+    async def noted(*arguments: Any, **options: Any) -> ChildProcess:
+        started.append(await start(*arguments, **options))
+        return started[-1]
+
+    monkeypatch.setattr(ChildProcess, "start", noted)
+    hangs = BenchTarget.of("tests.suites.benchmark_rig:HangsInCompile")
+    benchmark = Benchmark((doubling(tmp_path),), (hangs,), (), rules=QUICK)
+    async with open_children(patience_s=1e-9) as children:
+        await run_benchmark(benchmark, children, Gathering("benchmark", ""))
+    assert [await each.ended() for each in started] == [-signal.SIGKILL] * len(started)
 
 
 @here

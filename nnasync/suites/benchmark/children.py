@@ -7,19 +7,15 @@ or takes longer than the rules can need is gone; the next network finds a new on
 from __future__ import annotations
 
 import contextlib
-import signal
-import subprocess
-import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import anyio
-import anyio.abc
 import msgspec
-from anyio.streams.buffered import BufferedByteReceiveStream
 
+from nnasync._core.child_process import ChildProcess, ending
 from nnasync._core.runtime import Runtime
 from nnasync.errors import NNError
 from nnasync.suites.benchmark.child_lines import (
@@ -94,7 +90,7 @@ class Children:
     def __init__(self, folder: Path, patience_s: float | None) -> None:
         self._folder = folder
         self._patience_s = patience_s
-        self._children: dict[str, _Child] = {}
+        self._children: dict[str, ChildProcess] = {}
 
     async def run(
         self, target: BenchTarget, job: MeasureJob, inputs: Inputs, tell: Callable[[str], object]
@@ -109,7 +105,7 @@ class Children:
         try:
             with anyio.fail_after(limit):
                 child = await self._child(target)
-                answer = await child.carry_out(order, tell)
+                answer = await _carried_out(child, order, tell)
         except TimeoutError:
             await self._end(target)
             return NotMeasured(Standing.HANG, f"no answer within {limit:g} s")
@@ -127,12 +123,14 @@ class Children:
             await child.close()
         self._children.clear()
 
-    async def _child(self, target: BenchTarget) -> _Child:
-        if target.name not in self._children:
+    async def _child(self, target: BenchTarget) -> ChildProcess:
+        child = self._children.get(target.name)
+        if child is None:
             state = self._folder / "state"
             state.mkdir(exist_ok=True)
-            self._children[target.name] = await _Child.started(ChildHello(target, str(state)))
-        return self._children[target.name]
+            child = self._children[target.name] = await ChildProcess.start(CHILD)
+            await child.say(msgspec.json.encode(ChildHello(target, str(state))))
+        return child
 
     async def _end(self, target: BenchTarget) -> None:
         child = self._children.pop(target.name, None)
@@ -155,55 +153,22 @@ async def open_children(*, patience_s: float | None = None) -> AsyncIterator[Chi
                 await children.close()
 
 
-class _Child:
-    """One process, and the lines to and from it."""
-
-    def __init__(self, process: Any) -> None:
-        self._process = process
-        self._lines = BufferedByteReceiveStream(process.stdout)
-
-    @classmethod
-    async def started(cls, hello: ChildHello) -> _Child:
-        """A new process."""
-        process = await anyio.open_process(
-            [sys.executable, *CHILD],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=None,
-            start_new_session=True,  # Ctrl-C is the parent's, also while the child starts.
-        )
-        child = cls(process)
-        await child._send(hello)
-        return child
-
-    async def carry_out(
-        self, order: MeasureOrder, tell: Callable[[str], object]
-    ) -> MeasuredLine | FailedLine | NotMeasured:
-        """The answer to an order; a crash if the process ends before it."""
-        await self._send(order)
-        at = "start"
-        while True:
-            try:
-                line = await self._lines.receive_until(b"\n", _MAX_LINE)
-            except (anyio.IncompleteRead, anyio.EndOfStream, anyio.BrokenResourceError):
-                code = await self._process.wait()
-                return NotMeasured(Standing.CRASH, f"the process died ({_ending(code)}): {at}")
-            answer = _answers.decode(line)
-            if not isinstance(answer, StepLine):
-                return answer
-            at = answer.text
-            tell(at)
-
-    async def close(self) -> None:
-        """Kill the process, if it is still there."""
-        if self._process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
-        await self._process.aclose()
-
-    async def _send(self, line: ChildHello | MeasureOrder) -> None:
-        with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-            await self._process.stdin.send(msgspec.json.encode(line) + b"\n")
+async def _carried_out(
+    child: ChildProcess, order: MeasureOrder, tell: Callable[[str], object]
+) -> MeasuredLine | FailedLine | NotMeasured:
+    """The answer to an order; a crash if the process ends before it."""
+    await child.say(msgspec.json.encode(order))
+    at = "start"
+    while True:
+        line = await child.line(_MAX_LINE)
+        if line is None:
+            died = f"the process died ({ending(await child.ended())}): {at}"
+            return NotMeasured(Standing.CRASH, died)
+        answer = _answers.decode(line)
+        if not isinstance(answer, StepLine):
+            return answer
+        at = answer.text
+        tell(at)
 
 
 def _whole(answer: MeasuredLine, folder: Path) -> DeviceMeasurement:
@@ -218,13 +183,3 @@ def _whole(answer: MeasuredLine, folder: Path) -> DeviceMeasurement:
 def _not_done(answer: FailedLine) -> NotMeasured:
     standing = Standing.SKIPPED if answer.is_unsupported else Standing.FAILURE
     return NotMeasured(standing, answer.text)
-
-
-def _ending(code: int) -> str:
-    """How a process ended, in words."""
-    if code >= 0:
-        return f"exit code {code}"
-    try:
-        return signal.Signals(-code).name
-    except ValueError:
-        return f"signal {-code}"

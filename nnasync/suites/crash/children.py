@@ -6,21 +6,13 @@ child has started itself goes with it.
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
 import subprocess
-import sys
 from collections.abc import Callable
-from types import TracebackType
-from typing import TYPE_CHECKING
 
 import anyio
-import anyio.abc
 import msgspec
-from anyio.streams.buffered import BufferedByteReceiveStream
 
-from nnasync._core.deferred import deferred
+from nnasync._core.child_process import ChildProcess, ending
 from nnasync.errors import GeneralFailure
 from nnasync.hal import Struct
 from nnasync.suites.crash.orders import (
@@ -31,11 +23,6 @@ from nnasync.suites.crash.orders import (
     CrashOrder,
 )
 from nnasync.suites.results import Standing
-
-if TYPE_CHECKING:
-    from nnasync.conformance import parallel
-else:
-    parallel = deferred("nnasync.conformance.parallel")
 
 MAX_MESSAGE_BYTES = 1 << 22
 START_LIMIT_S = 120.0
@@ -75,31 +62,13 @@ class CrashChild:
         self.has_ended = anyio.Event()
 
     async def __aenter__(self) -> CrashChild:
-        # A cancellation between the start and the hand-over would leave a process to nobody.
+        self._process = await ChildProcess.start(WORKER, errors=subprocess.DEVNULL)
         with anyio.CancelScope(shield=True):
-            self._process = await anyio.open_process(
-                [sys.executable, *WORKER],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-            )
-            if self._process.stdin is None or self._process.stdout is None:
-                raise GeneralFailure("a child of the crash suite has no standard input or output")
-            self._channel: anyio.abc.ByteSendStream = self._process.stdin
-            self._lines = BufferedByteReceiveStream(self._process.stdout)
-            await self._send(_encode(self._order))
+            await self._process.say(_encode(self._order))
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.kill()
-        with anyio.CancelScope(shield=True):
-            await self._process.aclose()
+    async def __aexit__(self, *_: object) -> None:
+        await self._process.close()
 
     @property
     def pid(self) -> int:
@@ -113,12 +82,11 @@ class CrashChild:
 
     def kill(self) -> None:
         """Kill the process and all that it started."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.kill()
 
     async def ask_to_end(self) -> None:
         """Ask it to come to an end."""
-        await self._send(b"end")
+        await self._process.say(b"end")
 
     async def follow(self, limit_s: float) -> ChildEnd:
         """Follow it to its end, at most so long from when it is at work; then it is killed."""
@@ -159,35 +127,27 @@ class CrashChild:
         """How a child with a report ended: also one that dies or hangs while it cleans up."""
         code: int | None = None
         with anyio.move_on_after(START_LIMIT_S):
-            code = await self._process.wait()
+            code = await self._process.ended()
         if code is None:
             self.kill()
             return ChildEnd(Standing.HANG, "the process does not end", self._at, report)
         if code < 0:
-            text = f"the process died while it ended: {parallel.ending(code)}"
+            text = f"the process died while it ended: {ending(code)}"
             return ChildEnd(Standing.CRASH, text, self._at, report, code)
         standing = Standing.FAILURE if report.failures else Standing.SUCCESS
         return ChildEnd(standing, "; ".join(report.failures), self._at, report, code)
 
     async def _dead(self) -> ChildEnd:
-        code = await self._process.wait()
-        text = f"the process died: {parallel.ending(code)}{self._where()}"
+        code = await self._process.ended()
+        text = f"the process died: {ending(code)}{self._where()}"
         return ChildEnd(Standing.CRASH, text, self._at, None, code)
 
     def _where(self) -> str:
         return f", at: {self._at}" if self._at else ""
 
     async def _next(self) -> ChildMessage | None:
+        line = await self._process.line(MAX_MESSAGE_BYTES)
         try:
-            line = await self._lines.receive_until(b"\n", MAX_MESSAGE_BYTES)
-            return _messages.decode(line)
-        except (anyio.IncompleteRead, anyio.EndOfStream):
-            return None
-        except (anyio.DelimiterNotFound, msgspec.MsgspecError, UnicodeDecodeError) as error:
+            return None if line is None else _messages.decode(line)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise GeneralFailure(f"a child said what is no message: {error}") from None
-
-    async def _send(self, line: bytes) -> None:
-        try:
-            await self._channel.send(line + b"\n")
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-            return  # It has died; that it does not answer will tell.

@@ -1,0 +1,81 @@
+"""Child processes that are spoken with in lines: started whole, and gone with their block."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import anyio
+import pytest
+
+from nnasync import errors
+from nnasync._core.child_process import ChildProcess, child_process, ending
+from tests import rigs
+
+pytestmark = pytest.mark.anyio
+
+ECHO = ("-c", "import sys\nfor line in sys.stdin: print(line.upper(), end='', flush=True)")
+PARENT = (
+    "-c",
+    "import subprocess, sys\n"
+    "print(subprocess.Popen(['sleep', '600'], stdout=subprocess.DEVNULL).pid, flush=True)\n"
+    "sys.stdin.read()",
+)
+
+
+def is_gone(pid: int) -> bool:
+    """Whether there is no such process any more, or only what its parent is to bury."""
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+async def test_it_hears_lines_and_answers() -> None:
+    async with child_process(ECHO) as child:
+        for word in (b"one", b"two"):
+            await child.say(word)
+            assert await child.line(80) == word.upper()
+    assert is_gone(child.pid)
+
+
+async def test_a_cancellation_amidst_the_start_leaves_no_process_to_nobody() -> None:
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        child = await ChildProcess.start(ECHO)
+    assert not is_gone(child.pid)
+    await child.close()
+    assert is_gone(child.pid)
+
+
+async def test_what_it_started_goes_with_it() -> None:
+    async with child_process(PARENT) as child:
+        grandchild = int(await child.line(80) or b"")
+        assert not is_gone(grandchild)
+    await rigs.until(lambda: is_gone(grandchild))
+
+
+async def test_one_that_dies_says_no_more_and_hears_nothing() -> None:
+    async with child_process(ECHO) as child:
+        os.kill(child.pid, signal.SIGKILL)
+        assert await child.line(80) is None
+        assert ending(await child.ended()) == "SIGKILL"
+        for _ in range(3):
+            await child.say(b"hello?")
+        child.kill()
+
+
+async def test_a_line_that_is_too_long_is_an_error() -> None:
+    async with child_process(("-c", "print('a' * 100_000)")) as child:
+        with pytest.raises(
+            errors.GeneralFailure, match="something too long: a line of over 10 bytes"
+        ):
+            await child.line(10)
+
+
+@pytest.mark.parametrize(
+    ("code", "text"), [(0, "exit code 0"), (3, "exit code 3"), (-11, "SIGSEGV"), (-99, "signal 99")]
+)
+def test_endings(code: int, text: str) -> None:
+    assert ending(code) == text
