@@ -65,6 +65,66 @@ def test_who_goes_on_after_giving_way_was_counted_already() -> None:
     assert pace.wait_ns(MEDIUM, MS) == pytest.approx(1.25 * 4 * MS, rel=0.01)
 
 
+def test_what_was_learnt_long_ago_is_no_reason_to_refuse() -> None:
+    pace = Pace(2)
+    for number in range(1, 300):
+        pace.handed_out(job(), number * 5 * MS, left=1)
+    pace.handed_out(job(), 1500 * MS, left=0)
+    waits = []
+    for second in range(20):
+        pace.grow_old(MEDIUM, (1500 + 1000 * second) * MS)
+        waits.append(pace.wait_ns(MEDIUM, MS))
+    assert waits[0] == pytest.approx(1.25 * 5 * MS, rel=0.01)
+    assert waits[1] == pytest.approx(1.25 * 2.75 * MS, rel=0.01)
+    assert waits == sorted(waits, reverse=True)
+    assert waits[-1] == pytest.approx(1.25 * MS / 2, rel=0.01)
+
+
+def test_a_queue_that_does_not_move_is_news() -> None:
+    pace = Pace(2)
+    for number in range(1, 300):
+        pace.handed_out(job(), number * 5 * MS, left=1)
+    pace.grow_old(MEDIUM, 60_000 * MS)
+    assert pace.wait_ns(MEDIUM, MS) == pytest.approx(1.25 * 5 * MS, rel=0.01)
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_pause_after_the_last_was_withdrawn_or_late_does_not_count(is_late: bool) -> None:
+    queue, now_ns = scheduler(), 1
+    for _ in range(100):
+        queue.submit(job(MEDIUM, now_ns + 50 * MS), now_ns)
+        queue.submit(last := job(MEDIUM, now_ns + 100 * MS), now_ns)
+        assert queue.next(now_ns + MS, ALL) is not None
+        if is_late:
+            assert queue.next(now_ns + 200 * MS, ALL) is None
+        else:
+            queue.withdraw(last)
+        now_ns += 10_000 * MS
+    assert queue._pace.wait_ns(MEDIUM, MS) == MS
+
+
+def test_nobody_is_refused_for_ever_for_an_overload_that_is_over() -> None:
+    queue, now_ns = scheduler(servers=2), 1
+    last = job(MEDIUM)
+    queue.submit(last, now_ns)
+    for _ in range(300):
+        queue.submit(last := job(MEDIUM), now_ns)
+        now_ns += 50 * MS
+        queue.next(now_ns, ALL)
+    queue.withdraw(last)
+    refused = 0
+    for _ in range(100):
+        now_ns += 1000 * MS
+        queue.submit(job(MEDIUM, now_ns + 5 * MS), now_ns)
+        try:
+            queue.submit(job(MEDIUM, now_ns + 10 * MS), now_ns)
+        except MissedDeadlinePersistent:
+            refused += 1
+        while queue.next(now_ns, ALL) is not None:
+            pass
+    assert refused < 4
+
+
 @given(
     st.lists(st.tuples(st.integers(0, 10**12), st.floats(0, 1e12), st.integers(0, 2))),
     st.floats(0, 1e12),

@@ -7,6 +7,9 @@ shows in the times at which executions leave the queue while there are more: the
 the next, on all cores, over what it takes at least.
 
 It is learnt for each priority, since what waits at LOW waits for more than what waits at HIGH.
+
+Who is refused because of it does not wait, and so nobody might ever learn better. So what was
+learnt is no reason to refuse for long: it grows old, by half with each second without news.
 """
 
 from __future__ import annotations
@@ -16,17 +19,19 @@ from nnasync.scheduler.job import Job
 _LEARNING = 1 / 16
 _MOST = 64.0
 _CAUTION = 1.25
+_HALF_LIFE_NS = 1e9
 
 
 class Pace:
     """The pace of each priority on so many servers, from the times at which jobs are handed out."""
 
-    __slots__ = ("_factors", "_last_ns", "_servers")
+    __slots__ = ("_factors", "_known_ns", "_last_ns", "_servers")
 
     def __init__(self, servers: int) -> None:
         self._servers = servers
         self._factors = [0.0, 0.0, 0.0]
         self._last_ns = [0, 0, 0]
+        self._known_ns = [0, 0, 0]
 
     def wait_ns(self, priority: int, least_ns: float) -> float:
         """How long a job of this priority waits for queued work, which takes so long at least.
@@ -35,6 +40,18 @@ class Pace:
         is added before anything has been learnt.
         """
         return least_ns / self._servers * (self._factors[priority] * _CAUTION or 1.0)
+
+    def grow_old(self, priority: int, now_ns: int) -> None:
+        """Note that somebody is about to be refused; while others wait their time is news."""
+        factor, at_ns = self._factors[priority], self._last_ns[priority] or now_ns
+        old_ns = at_ns - self._known_ns[priority]
+        if factor and old_ns > 0:
+            self._factors[priority] = 1.0 + (factor - 1.0) * 0.5 ** (old_ns / _HALF_LIFE_NS)
+            self._known_ns[priority] = at_ns
+
+    def begins_to_wait(self, priority: int) -> None:
+        """Note that a job is queued where none of its priority was: the time before is a pause."""
+        self._last_ns[priority] = 0
 
     def handed_out(self, job: Job, now_ns: int, left: int) -> None:
         """Note that a job left the queue to run, and how many of its priority are left there.
@@ -49,4 +66,5 @@ class Pace:
             factor = (now_ns - since_ns) * self._servers / job.floor_ns
             known = self._factors[priority] or 1.0
             self._factors[priority] = known + (min(max(factor, 1.0), _MOST) - known) * _LEARNING
+            self._known_ns[priority] = now_ns
         last_ns[priority] = now_ns if left else 0

@@ -236,6 +236,8 @@ class Scheduler:
             return given
         lane = self._lanes[job.client]
         self._enter(lane)
+        if not self.totals[job.priority]:
+            self._pace.begins_to_wait(job.priority)
         lane.push(job)
         return given
 
@@ -250,6 +252,8 @@ class Scheduler:
             return
         lane = self._lanes[job.client]
         self._enter(lane)
+        if not self.totals[job.priority]:
+            self._pace.begins_to_wait(job.priority)
         lane.put_back(job, now_ns)
 
     def withdraw(self, job: Job, *, is_late: bool = False) -> bool:
@@ -476,9 +480,12 @@ class Scheduler:
         if self._governed is not None and self._is_admitted(self._governed, job, now_ns):
             return
         lane, floor_ns = self._lanes[job.client], job.estimate.floor_ns
-        above_ns = lane.backlog_ns(job.priority + 1)
-        ahead_ns = self._pace.wait_ns(job.priority, above_ns + lane.equals_ns(job))
-        if ahead_ns + floor_ns + job.heard_after_ns > remaining_ns:
+        above_ns, wait_ns = lane.backlog_ns(job.priority + 1), self._pace.wait_ns
+        least_ns, spare_ns = above_ns + lane.equals_ns(job), remaining_ns - job.heard_after_ns
+        if wait_ns(job.priority, least_ns) + floor_ns > spare_ns:
+            self._pace.grow_old(job.priority, now_ns)
+        ahead_ns = wait_ns(job.priority, least_ns)
+        if ahead_ns + floor_ns > spare_ns:
             self._missed += 1
             if above_ns / self._servers + floor_ns > remaining_ns:
                 job.estimate.refused()

@@ -38,7 +38,7 @@ from tests.engine_device.rig import (
     reached,
     until_inline,
 )
-from tests.rigs import ManualWatchdog
+from tests.rigs import ManualWatchdog, until
 
 pytestmark = pytest.mark.anyio
 
@@ -593,3 +593,4 @@ async def test_binding_ahead_tries_a_measured_plan_once(rigs: Rigs) -> None:
     engine.heal()
     await prepared.execute(other.request)
     assert other.is_right
+    await until(lambda: prepared.has_let_go(other.request))  # What failed is not in use.

@@ -16,7 +16,8 @@ from nnasync._core.wakeup import Wakeup
 from nnasync._core.workers.admission import Company
 from nnasync.hal import Array, ExecutionConfig, ExecutionResult
 from nnasync.scheduler import NEVER_NS
-from tests.engine_device.rig import Rig, Row, doubled
+from tests.engine_device.rig import Rig, Row, doubled, null, reached
+from tests.rigs import set_free
 
 pytestmark = pytest.mark.anyio
 
@@ -106,6 +107,25 @@ async def test_a_call_that_a_lagging_loop_would_hear_of_too_late_runs_on_its_thr
         lag.observe(2 * hour_ns, now_ns())
     assert asked() is not None
     assert row.is_right
+    await prepared.close()
+
+
+@pytest.mark.parametrize("anyio_backend", ["trio"])
+async def test_on_trio_workers_take_all_that_goes_beside(rigs: Rigs) -> None:
+    """No thread of its loop takes a share, so no core is left to that."""
+    engine = null(gated=True)
+    rig = rigs(engine, cores=2)
+    prepared, rows = await rig.prepare(), [Row(), Row()]
+
+    async def beside(row: Row) -> None:
+        await prepared.execute_beside(row.request)
+
+    async with anyio.create_task_group() as tasks:
+        for row in rows:
+            tasks.start_soon(beside, row)
+        await reached(engine, lambda counters: counters.waiting == 2)
+        set_free(engine)
+    assert all(row.is_right for row in rows)
     await prepared.close()
 
 

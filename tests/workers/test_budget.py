@@ -455,6 +455,18 @@ def test_what_waits_behind_a_spread_one_gets_a_thread_if_that_has_other_work(
     urgent.permit()
 
 
+def test_nothing_is_kept_for_a_loop_that_takes_nothing_beside_other_clients(
+    rigs: Callable[..., Rig],
+) -> None:
+    rig = rigs(2)
+    rig.workers.open_client(queue_limit=10)
+    first, second = Steps(), Steps(permits=1)
+    spread(rig, first)
+    first.reached()
+    wait(spread(rig, second))
+    first.permit()
+
+
 def test_a_spread_one_that_hangs_is_no_bar_once_its_thread_is_given_up(
     rigs: Callable[..., Rig],
 ) -> None:

@@ -12,8 +12,8 @@ import pytest
 from nnasync._core.wakeup import yield_now
 from nnasync._core.workers import Given, StopFlag, Task
 from nnasync.errors import GeneralFailure
-from nnasync.hal import Priority
-from tests.workers.steering import HIGH, MEDIUM, MS, PATIENCE_S, Rig, Steps, wait
+from nnasync.hal import NEVER_NS, Priority
+from tests.workers.steering import HIGH, LOW, MEDIUM, MS, PATIENCE_S, Rig, Steps, wait
 
 pytestmark = [
     pytest.mark.anyio,
@@ -49,10 +49,16 @@ async def done(task: Task) -> None:
         await task.fence
 
 
+async def done_here(rig: Rig, task: Task) -> None:
+    """Have the thread of the loop take it."""
+    rig.workers.loop_share.arm()
+    await done(task)
+
+
 class Noted:
     """A call that notes that it ran, and on which thread."""
 
-    def __init__(self, name: str, seen: list[str], error: Exception | None = None) -> None:
+    def __init__(self, name: str, seen: list[str], error: BaseException | None = None) -> None:
         self.name, self.seen, self.error = name, seen, error
         self.thread, self.falls_back = "", True
 
@@ -174,3 +180,77 @@ async def test_it_asks_again_in_the_next_loop_of_its_thread(rigs: Rigs) -> None:
     first.permit()
     for task in tasks:
         wait(task)
+
+
+async def test_it_looks_again_where_the_worker_takes_longer_than_expected(rigs: Rigs) -> None:
+    """Whoever was left to a worker that hangs does not wait for that for ever."""
+    rig, seen = rigs(2), list[str]()
+    first = occupied(rig, run_ns=0)
+    call = Noted("second", seen)
+    task = spread(rig, call, run_ns=10 * MS)
+    rig.workers.loop_share.arm()
+    await done(task)
+    assert call.thread == threading.current_thread().name
+    first.permit()
+
+
+async def test_an_interrupt_ends_the_run_and_reaches_who_runs_the_loop(rigs: Rigs) -> None:
+    """What meant the whole program is not the failure of one call."""
+    rig, seen = rigs(2), list[str]()
+    first = occupied(rig)
+    tasks = list[Task]()
+
+    def interrupted() -> None:
+        loop = asyncio.new_event_loop()
+        tasks.append(spread(rig, Noted("interrupted", seen, KeyboardInterrupt())))
+        tasks.append(spread(rig, Noted("behind", seen)))
+        loop.call_soon(rig.workers.loop_share.arm)
+        with pytest.raises(KeyboardInterrupt):
+            loop.run_until_complete(tasks[0].fence)
+        loop.run_until_complete(tasks[1].fence)
+        loop.close()
+
+    await anyio.to_thread.run_sync(interrupted)
+    with pytest.raises(GeneralFailure, match="KeyboardInterrupt"):
+        await done(tasks[0])
+    assert seen == ["interrupted", "behind"]
+    first.permit()
+
+
+async def test_low_work_begins_when_the_thread_of_the_loop_has_no_more_to_do(rigs: Rigs) -> None:
+    rig, low = rigs(2, aging_ns=NEVER_NS), Steps(permits=1)
+    first = occupied(rig)
+    low_tasks = list[Task]()
+
+    class Submits(Noted):
+        def run(self, stop: StopFlag, given: Given = None) -> bool:
+            low_tasks.append(rig.submit(low, LOW))
+            return super().run(stop, given)
+
+    await done_here(rig, spread(rig, Submits("second", [])))
+    await done(low_tasks[0])
+    first.permit()
+
+
+async def test_memory_is_let_go_where_whoever_hears_of_the_end_means_the_whole_program(
+    rigs: Rigs,
+) -> None:
+    rig, seen = rigs(2), list[str]()
+    first = occupied(rig)
+
+    def exits(_: object) -> None:
+        raise SystemExit
+
+    def interrupted() -> None:
+        loop = asyncio.new_event_loop()
+        task = spread(rig, Noted("second", seen))
+        task.fence.add_callback(exits)
+        task.when_released(lambda: seen.append("let go"))
+        loop.call_soon(rig.workers.loop_share.arm)
+        with pytest.raises(SystemExit):
+            loop.run_until_complete(task.fence)
+        loop.close()
+
+    await anyio.to_thread.run_sync(interrupted)
+    assert seen == ["second", "let go"]
+    first.permit()

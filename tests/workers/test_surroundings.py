@@ -91,3 +91,16 @@ def test_closing_while_somebody_looks(rigs: Callable[..., Rig], meter: type[Mete
     call.permit()
     rig.workers.close()
     assert not rig.workers._surroundings._alarm.is_armed
+
+
+def test_what_was_believed_ends_with_the_looks(
+    rigs: Callable[..., Rig], meter: type[Meter]
+) -> None:
+    """LOW work that comes once in a while is not looked at: nobody knows that it is quiet then."""
+    rig, above = rigs(1, low_os_priority="quiet"), Above()
+    rig.workers.expect(HIGH, above)
+    until(lambda: answered(rig) and lowered(rig) == [True])
+    until(lambda: not rig.workers._surroundings._alarm.is_armed)
+    meter.others = 1.0
+    assert answered(rig)
+    assert lowered(rig) == [False]

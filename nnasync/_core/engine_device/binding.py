@@ -83,6 +83,10 @@ class Binding:
         """Take a call back."""
         self.idle.append(call.successor() if self._open and isinstance(call, SizedCall) else call)
 
+    def drop(self) -> None:
+        """Note that a call that was taken is not given back, and not in use any more."""
+        self._made -= 1
+
     def exchange(self, change: Callable[[BoundCall], BoundCall]) -> None:
         """Have other calls in place of those that are idle; from any thread."""
         for _ in range(len(self.idle)):

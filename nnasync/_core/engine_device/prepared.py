@@ -162,10 +162,8 @@ class EnginePreparedModel:
         self, request: Request, config: ExecutionConfig, *, is_spread: bool = False
     ) -> ExecutionResult:
         task = self._task(self._binding(request), config)
-        task.is_spread = is_spread
+        task.is_spread = is_spread and self._workers.loop_share.arm()
         self._gate.submit_for_loop(task)
-        if is_spread:
-            self._workers.loop_share.arm()
         self._inline.beside += is_spread
         try:
             await task.fence
@@ -231,6 +229,7 @@ class EnginePreparedModel:
                     warmup.measure(call, self._workers, self.estimate)
                 binding.give_back(call)
             except Exception as error:
+                binding.drop()
                 # Its inputs were no inputs; a run that matters tells its own failure.
                 vlog.driver("%s: a trial run failed: %s", self._name, error)
         finally:

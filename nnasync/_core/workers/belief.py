@@ -35,6 +35,10 @@ class Belief:
             self.holds, self._contradictions = True, 0
         return True
 
+    def forget(self) -> None:
+        """Begin anew, without its having been a mistake."""
+        self.holds, self._contradictions = False, 0
+
     def disappoint(self) -> None:
         """Note that it does not hold."""
         self.holds, self._contradictions = False, 0

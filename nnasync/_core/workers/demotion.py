@@ -73,6 +73,10 @@ class Demotion:
                 self._quiet.disappoint()
         return self.demotes_threads is not did
 
+    def look_no_more(self) -> None:
+        """Note that nobody looks at others any more, so that nothing is known of them."""
+        self._quiet.forget()
+
     @property
     def demotes_engine_threads(self) -> bool:
         """Whether LOW executions may run on threads of their engine that have it."""

@@ -6,12 +6,14 @@ The thread of the loop takes one execution at a time, and goes on in the next tu
 ended meanwhile is heard of in between, and the stall budget holds as for all inline work.
 
 It leaves to a worker what that will take soon: whoever waits for what the worker does now would
-hear of its end only after a run here.
+hear of its end only after a run here. Since that is an expectation, it looks again after a while:
+what the worker does may take longer than it ever did, or hang.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import weakref
 from collections.abc import Callable
@@ -20,11 +22,14 @@ from nnasync._core.clock import now_ns
 from nnasync._core.workers.admission import leaves_to_workers
 from nnasync._core.workers.inline import InlineLane, Turn
 from nnasync._core.workers.running import REGULAR, Running
-from nnasync._core.workers.task import Task
+from nnasync._core.workers.task import Task, raise_fatal
 from nnasync._core.workers.worker_thread import Worker
+from nnasync.errors import NNError, ResourceExhaustedTransient
+from nnasync.hal import Priority
 from nnasync.scheduler import Scheduler
 
 _running_loop = asyncio._get_running_loop
+_LOOK_AGAIN_S = 0.01
 
 
 class _Here(threading.local):
@@ -34,6 +39,7 @@ class _Here(threading.local):
         self.worker = Worker(())
         self.worker.coming = False
         self.loop: weakref.ref[asyncio.AbstractEventLoop] | None = None
+        self.timed: weakref.ref[asyncio.AbstractEventLoop] | None = None
 
 
 class LoopShare:
@@ -46,11 +52,14 @@ class LoopShare:
         lane: InlineLane,
         running: Running,
         coming: Callable[[], int],
-        run: Callable[[Task, Turn], object],
+        run: Callable[[Task, Turn], NNError | None],
+        low_worker: Callable[[], Worker | None],
     ) -> None:
-        """`coming` is how many workers are about to ask for work, with the lock held.
+        """`coming` is how many workers are about to ask for work.
 
-        `run` runs a task that was taken to its end, or until it is stopped.
+        `run` runs a task that was taken to its end, or until it is stopped, and tells its failure.
+        `low_worker` gives the thread that is to be woken for LOW work, which may find a core free
+        now. It and `coming` are called with the lock held.
         """
         self._scheduler = scheduler
         self._lock = lock
@@ -58,15 +67,21 @@ class LoopShare:
         self._running = running
         self._coming = coming
         self._run = run
+        self._low_worker = low_worker
         self._here = _Here()
 
-    def arm(self) -> None:
-        """Have the thread of the loop that runs here take its share, from the end of this turn."""
+    def arm(self) -> bool:
+        """Have the thread of the loop that runs here take its share, from the end of this turn.
+
+        False if it takes none: no loop of asyncio runs here.
+        """
         loop, here = _running_loop(), self._here
-        if loop is None or (here.loop is not None and here.loop() is loop):
-            return
-        here.loop = weakref.ref(loop)
-        loop.call_soon(self._go_on)
+        if loop is None:
+            return False
+        if here.loop is None or here.loop() is not loop:
+            here.loop = weakref.ref(loop)
+            loop.call_soon(self._go_on)
+        return True
 
     def _go_on(self) -> None:
         """Take one execution, and go on in the next turn while others wait."""
@@ -74,10 +89,30 @@ class LoopShare:
         here.loop = None
         with self._lock:
             task = self._take(here.worker, turn)
-        if task is not None:
-            self._run(task, turn)
-            if any(self._scheduler.totals):
-                self.arm()
+        failure = None if task is None else self._run(task, turn)
+        if task is not None and self._scheduler.queued(REGULAR):
+            self.arm()
+        elif self._scheduler.totals[Priority.LOW]:
+            self._leave_core()
+        raise_fatal(failure)
+
+    def _leave_core(self) -> None:
+        """Have LOW work begin where it waited for this thread."""
+        with self._lock, contextlib.suppress(ResourceExhaustedTransient):
+            worker = self._low_worker()
+            if worker is not None:
+                worker.wake()
+
+    def _look_again(self) -> None:
+        """Have another look after a while, where what is queued was left to workers."""
+        loop, here = _running_loop(), self._here
+        if loop is not None and (here.timed is None or here.timed() is not loop):
+            here.timed = weakref.ref(loop)
+            loop.call_later(_LOOK_AGAIN_S, self._timed)
+
+    def _timed(self) -> None:
+        self._here.timed = None
+        self.arm()
 
     def _take(self, worker: Worker, turn: Turn) -> Task | None:
         now = now_ns()
@@ -90,6 +125,7 @@ class LoopShare:
             left_ns = self._running.left_ns(now)
             hop_ns = self._lane.hop_ns
             if leaves_to_workers(run_ns, hop_ns, left_ns, self._coming(), queued):
+                self._look_again()
                 return None
         if turn.must_wait(task.priority, run_ns):
             self.arm()

@@ -3,7 +3,9 @@
 Others are whoever runs on the cores but the workers and the executions on threads of loops: other
 processes, and threads of this one that compute for themselves, be they an engine's or the
 application's. A look every tenth of a second compares the processor time of all with that of ours;
-nobody looks while no LOW work runs, or where nothing depends on it (`demotion`).
+nobody looks when no LOW work has run for a second, or where nothing depends on it (`demotion`).
+Then what was seen counts no more: LOW work that comes once in a while is not looked at for long
+enough to tell.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ from nnasync.hal import Priority
 from nnasync.machine.meter import CpuMeter
 
 _PERIOD_NS = 100_000_000
+_IDLE_LOOKS = 10
+"""After so many looks that saw no LOW work nobody looks."""
 
 
 class Surroundings:
@@ -54,6 +58,7 @@ class Surroundings:
         self._alarm = EarliestAlarm(watchdog, self._look)
         self._meter: CpuMeter | None = None
         self._before = 0, 0
+        self._idle_looks = 0
         self._has_begun = self._closed = False
 
     def begins(self, task: Task) -> None:
@@ -84,14 +89,21 @@ class Surroundings:
             changes = others is not None and self._demotion.note_others(others)
             if changes:
                 low = self._take_over()
-            has_low = self._has_begun or self._running.has_low()
-            goes_on, self._has_begun = has_low and self._demotion.asks_for_others, False
+            goes_on = self._goes_on()
             if goes_on:
                 self._watch()
+            else:
+                self._demotion.look_no_more()
             if changes or not goes_on:
                 self._meter = None  # What other threads used does not tell, nor does a pause.
         if low is not None:
             low.wake()
+
+    def _goes_on(self) -> bool:
+        """Whether to look again."""
+        has_low, self._has_begun = self._has_begun or self._running.has_low(), False
+        self._idle_looks = 0 if has_low else self._idle_looks + 1
+        return self._demotion.asks_for_others and self._idle_looks < _IDLE_LOOKS
 
     def _take_over(self) -> Worker | None:
         """Have threads of the right OS priority go on, beside those that may get no core for long.

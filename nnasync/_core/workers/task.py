@@ -120,6 +120,13 @@ def contained(error: BaseException, who: str) -> NNError:
     return failure
 
 
+def raise_fatal(failure: NNError | None) -> None:
+    """Raise what ended a run and meant the whole program, such as KeyboardInterrupt."""
+    cause = None if failure is None else failure.__cause__
+    if cause is not None and not isinstance(cause, Exception):
+        raise cause
+
+
 class Task(Job):
     """One execution on its way: queued, running, preempted, settled, released.
 

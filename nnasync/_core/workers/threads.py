@@ -87,9 +87,8 @@ class Workers:
             load=self._load,
         )
         self.turns = self.inline.turns
-        self.loop_share = LoopShare(
-            self._scheduler, self._lock, self.inline, self._running, self._coming, self._run
-        )
+        work = self._scheduler, self._lock, self.inline, self._running
+        self.loop_share = LoopShare(*work, self._coming, self._run, self._low_worker)
         shared = watchdog, self._lock, self._demotion, self._running, self._workers
         self._surroundings = Surroundings(*shared, lambda: self.inline.ns, self._low_worker)
         self.helper_threads = HelperThreads(watchdog, tracer)
@@ -357,7 +356,7 @@ class Workers:
             self._watch_age()
         self._make_room(task.priority)
         servers, spread = self.inline.servers, self._running.spread
-        shares = task.is_spread and not is_governed and servers > 0
+        shares = task.is_spread and self._scheduler.is_plain and servers > 0
         if shares and (spread >= servers or spread + self._coming() >= servers):
             self._holds_back = True
             return None  # A core is that of the loop's thread, which runs the like of it.
@@ -523,8 +522,8 @@ class Workers:
                 low = self._low_worker() if is_regular else None
         return None, low
 
-    def _run(self, task: Task, here: Turn | None = None) -> None:
-        """Run a task that was taken; on the thread of a loop in its turn `here`."""
+    def _run(self, task: Task, here: Turn | None = None) -> NNError | None:
+        """Run a task that was taken; on the thread of a loop in its turn `here`. Its failure."""
         task.stop.falls_back = here is None
         attempt = attempted(task, self.tracer)
         if here is not None:
@@ -535,6 +534,7 @@ class Workers:
             if attempt.finished:
                 task.estimate.observe_on_worker(task.active_ns)
         self._conclude(task, attempt)
+        return attempt.failure
 
     def _conclude(self, task: Task, attempt: Attempt) -> None:
         finished, failure, duration_ns, ended_ns = attempt
@@ -558,16 +558,18 @@ class Workers:
         task.finished = finished
         if task.alarm is not None:
             task.alarm.disarm()
-        if finished:
-            if ended_ns >= task.deadline_ns:
+        try:
+            if finished and ended_ns >= task.deadline_ns:
                 self._expire(task)
-            elif task.fence.signal():
-                self._report(task)
-        elif not task.fence.done:
-            text = f"{task.name} stopped without having been asked to"
-            if task.fence.fail(failure or GeneralFailure(text)):
-                self._report(task)
-        task.release()
+            elif finished:
+                if task.fence.signal():
+                    self._report(task)
+            elif not task.fence.done:
+                text = f"{task.name} stopped without having been asked to"
+                if task.fence.fail(failure or GeneralFailure(text)):
+                    self._report(task)
+        finally:
+            task.release()  # Also where a callback of the fence means the whole program.
 
     def _report(self, task: Task) -> None:
         """Tell instruments of a task's answer."""
