@@ -20,6 +20,8 @@ from nnasync.burst.protocols import BurstContext, Channel, Outcome, PromptBurstC
 from nnasync.errors import (
     BY_STATUS,
     REASONS,
+    BadState,
+    DeviceUnavailable,
     GeneralFailure,
     InvalidArgument,
     NNError,
@@ -56,6 +58,7 @@ class BurstController:
         self._context: BurstContext | None = None
         self._prompt: PromptBurstContext | None = None
         self._last: tuple[BurstResult | None, Outcome] = (None, _PLAIN)
+        self._is_over = False
         result_channel.listen(self._receive)
 
     def attach(self, context: BurstContext) -> None:
@@ -86,6 +89,7 @@ class BurstController:
         self._serial = serial = self._serial + 1
         self._waiting[serial] = done
         try:
+            self._check_open()
             self._channel.send(encode(request_of(serial, arguments, config)))
         except BaseException:
             # The end of the burst, or of the device, may have answered it already.
@@ -99,6 +103,7 @@ class BurstController:
         self._serial = serial = self._serial + 1
         self._waiting[serial] = None
         try:
+            self._check_open()
             if prompt is not None:
                 result = prompt.exchange(serial, arguments, config)
             else:
@@ -143,6 +148,8 @@ class BurstController:
         try:
             return tuple(self._memories[slot] for slot in slots)
         except KeyError as error:
+            if self._is_over:
+                raise DeviceUnavailable("the burst is closed") from None
             raise InvalidArgument(f"burst memory slot {error} is not in use") from None
 
     def free(self, memory: Memory) -> None:
@@ -159,6 +166,7 @@ class BurstController:
 
     def close(self, error: NNError) -> None:
         """End the burst; waiting requests fail with the error."""
+        self._is_over = True
         # One by one, because another thread may be taking answers out at the same time.
         waiting = self._waiting
         while waiting:
@@ -178,6 +186,11 @@ class BurstController:
         with self._lock:
             self._slots.clear()
             self._memories.clear()
+
+    def _check_open(self) -> None:
+        """Raise BadState once closed: to be asked when a request waits, as nobody looks for it."""
+        if self._is_over:
+            raise BadState("the burst is closed")
 
     def _slot(self, memory: Memory | int) -> int:
         if isinstance(memory, int):

@@ -108,6 +108,8 @@ class BurstServer:
             if cancel is not None:
                 self._cancels[serial] = cancel
                 execution.begun()
+                if self._closed:
+                    self._cancel(serial)  # It was closed meanwhile, before it knew of this one.
         except NNError as error:
             self.answer(serial, error)
         except UNDECODABLE as error:
@@ -186,15 +188,18 @@ class BurstServer:
         if self._closed:
             raise DeviceUnavailable("the burst is closed")
         arguments = decode_arguments(encoded)
-        unknown = sorted(
-            {slot for slot in arguments.slots if slot >= 0 and slot not in self._memories}
-        )
+        known = self._memories  # Another thread may close the burst, which lets go of them.
+        unknown = sorted({slot for slot in arguments.slots if slot >= 0 and slot not in known})
         if isinstance(self._callback, GuardingCallback):
             self._callback.check_tokens([-slot for slot in arguments.slots if slot < 0])
         memories = self._callback.get_memories(unknown) if unknown else ()
         with self._lock:
-            self._memories.update(zip(unknown, memories, strict=True))
-            pools = tuple(self._memories[slot] if slot >= 0 else -slot for slot in arguments.slots)
+            known.update(zip(unknown, memories, strict=True))
+            if any(slot >= 0 and slot not in known for slot in arguments.slots):
+                raise InvalidArgument("the memory of a request was freed while it was sent")
+            pools = tuple(known[slot] if slot >= 0 else -slot for slot in arguments.slots)
+            if self._closed:
+                raise DeviceUnavailable("the burst is closed")
             request = Request(arguments.inputs, arguments.outputs, pools)
             if len(encoded) <= MAX_REMEMBERED_BYTES:
                 self._known[encoded] = (request, arguments.slots)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -26,6 +26,7 @@ from nnasync.errors import (
 from nnasync.hal import (
     ExecutionConfig,
     ExecutionResult,
+    Memory,
     OutputShape,
     Request,
     Timing,
@@ -419,6 +420,65 @@ def test_closed_server_answers_and_keeps_nothing(rig: Rig) -> None:
     assert isinstance(rig.error(late), DeviceUnavailable)
     assert rig.server._memories == {}
     assert not rig.server._known
+
+
+def test_what_is_sent_while_the_burst_closes_is_refused_or_answered(rig: Rig) -> None:
+    """Another thread may send when all that waited are answered and the channel is still open."""
+    refusals = list[BaseException]()
+
+    class Context:
+        def free_memory(self, slot: int) -> None:
+            """There is none."""
+
+        def close(self) -> None:
+            with pytest.raises(BadState, match="closed") as sent:
+                rig.send(request(Block()))
+            with pytest.raises(BadState, match="closed") as asked:
+                rig.controller.ask(b"")
+            refusals.extend((sent.value, asked.value))
+
+    rig.controller.attach(Context())
+    rig.controller.close(DeviceUnavailable("the burst is closed"))
+    assert len(refusals) == 2
+    assert rig.device.begun == []
+    assert not rig.controller._waiting
+    assert not rig.controller._early
+    with pytest.raises(DeviceUnavailable, match="closed"):
+        rig.controller.get_memories([0])
+
+
+@pytest.mark.parametrize("frees", [False, True], ids=["closes", "frees"])
+def test_a_server_that_is_closed_while_it_asks_for_memory(rig: Rig, *, frees: bool) -> None:
+    known, get_memories = Block(), rig.controller.get_memories
+    first = rig.send(request(known))
+    rig.device.begun[0].end()
+
+    def ends(slots: Sequence[int]) -> tuple[Memory, ...]:
+        found = get_memories(slots)
+        if frees:
+            rig.server.free_memory(0)
+        else:
+            rig.server.close()
+        return found
+
+    rig.asked.get_memories = ends  # type: ignore[method-assign]  # It is the client's.
+    second = rig.send(request(known, Block()))
+    assert isinstance(rig.outcome(first), ExecutionResult)
+    assert isinstance(rig.error(second), InvalidArgument if frees else DeviceUnavailable)
+
+
+def test_what_begins_while_the_server_closes_is_cancelled(rig: Rig) -> None:
+    begin = rig.device.begin
+
+    def closing(*what: Any, **how: Any) -> Callable[[], None] | None:
+        rig.server.close()
+        return begin(*what, **how)
+
+    rig.server._begin = closing
+    serial = rig.send(request(Block()))
+    assert rig.device.begun[0].cancelled == 1
+    rig.device.begun[0].end(GeneralFailure("cancelled"))
+    assert isinstance(rig.error(serial), GeneralFailure)
 
 
 @pytest.mark.parametrize("error", [BadState("gone"), ResourceExhaustedTransient("full")])

@@ -417,6 +417,26 @@ async def test_closing_a_burst_ends_calls_in_flight() -> None:
         assert (await net(ROW)).tolist() == [[2, 4, 6, 8]]
 
 
+async def test_a_call_that_is_sent_while_the_burst_closes_ends_as_those_in_flight() -> None:
+    """The thread that answers one sends the next; its line may be closed by then."""
+    engine = gated()
+    async with runtime(engine) as rt, anyio.create_task_group() as tasks:
+        net = await rt.compile(doubler())
+        async with net.burst() as burst:
+            first = await attempt(tasks, lambda: burst(ROW))
+            second = await attempt(tasks, lambda: burst(ROW))
+
+            def closed(*_: object) -> None:
+                burst._open = False
+                raise BadState("the channel is closed, or nobody listens yet")
+
+            burst._line.send = closed  # type: ignore[union-attr, method-assign]  # Late.
+            engine.gate.open_wide()
+            await first.done.wait()
+            assert isinstance(await second.failure(), DeviceUnavailable)
+            burst._open = True
+
+
 async def test_a_burst_gives_its_memory_back() -> None:
     async with runtime() as rt:
         net = await rt.compile(counter())

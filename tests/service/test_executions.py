@@ -328,6 +328,19 @@ async def test_the_end_of_the_service_in_the_middle() -> None:
             await prepared.execute_synchronously(slot.request)
 
 
+async def test_the_end_of_the_service_that_the_link_has_not_heard_of(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with at_rest() as (_it, prepared, slot):
+
+        async def died(*_: object) -> None:
+            raise errors.DeviceDied("served is gone")
+
+        monkeypatch.setattr(prepared._executions, "run", died)
+        with pytest.raises(errors.DeviceDied, match="served is gone; .* prepare it again"):
+            await prepared.execute_synchronously(slot.request)
+
+
 async def test_the_end_of_the_service_while_nothing_runs() -> None:
     async with at_rest() as (it, prepared, slot):
         it.disconnect()

@@ -414,7 +414,7 @@ class Burst(OrderedCalls, MeasuredCalls[R]):
         line = self._line
         try:
             if line is None or not self._open:
-                raise because("closing", DeviceUnavailable("the burst is closed"))
+                raise _closed()
             failure = self._broken
             if failure is None and self._standby is not None:
                 failure = self._standby.skipped()
@@ -424,7 +424,8 @@ class Burst(OrderedCalls, MeasuredCalls[R]):
             request, answered = self._request(call), lambda outcome: self._answered(call, outcome)
             call.cancels.append(line.send(request, call.config, answered))
         except Exception as error:
-            self._answered(call, contained(error, "the device").with_traceback(None))
+            failure = contained(error, "the device").with_traceback(None)
+            self._answered(call, failure if self._open else _closed())
             return
         if call.given_up and call.outcome is None:
             # It was given up on the loop before there was a way to cancel it.
@@ -531,3 +532,7 @@ class Burst(OrderedCalls, MeasuredCalls[R]):
         """Forget a slot that the device may still use; its memory goes when the device lets go."""
         if self._line is not None:
             self._line.free(slot.pool)
+
+
+def _closed() -> NNError:
+    return because("closing", DeviceUnavailable("the burst is closed"))

@@ -56,7 +56,7 @@ class ServicePreparedModel(PlainExecutions):
         """Raise DeviceDied if its process died, DeviceUnavailable if its device was closed."""
         error = self.link.error
         if isinstance(error, DeviceDied):
-            raise DeviceDied(f"{error}; what was prepared there is gone: prepare it again")
+            raise _gone(error)
         self.link.check()
 
     async def execute_fenced(
@@ -146,15 +146,20 @@ class ServicePreparedModel(PlainExecutions):
             self.link.check_time(config.deadline_ns)
         try:
             return await self._executions.run(request, config)
-        except DeviceDied:
+        except DeviceDied as error:
+            # The link may not have heard of it yet.
             self.check_alive()
-            raise
+            raise _gone(error) from error
 
     def check_open(self) -> None:
         """Raise DeviceUnavailable where it is closed, and DeviceDied where it is gone."""
         if self._closed:
             raise DeviceUnavailable(f"{self._name} is closed")
         self.check_alive()
+
+
+def _gone(error: DeviceDied) -> DeviceDied:
+    return DeviceDied(f"{error}; what was prepared there is gone: prepare it again")
 
 
 def _dropped(link: Link, executions: Executions, prepared: int) -> None:
