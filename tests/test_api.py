@@ -97,7 +97,7 @@ def test_options() -> None:
     assert options.queue_limit == 3
     plain = nn.Options()
     assert (plain.inline_budget_us, plain.stall_budget_us) == (None, 1000)
-    assert plain.low_os_priority is False
+    assert plain.low_os_priority == "auto"
     assert plain.cores >= 1
 
 

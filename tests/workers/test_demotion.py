@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Callable
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from nnasync._core.workers import Worker
 from nnasync._core.workers.demotion import Demotion, LowOsPriority
+from nnasync.hal import Priority
 from tests.workers.steering import HIGH, LOW, MEDIUM, Rig, Steps, until
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
@@ -88,6 +92,56 @@ def test_quiet_lowers_threads_beside_models_above_while_others_leave_the_cores()
     rule.expect_no_more(model)
     assert says() == (False, False, False)
     rule.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="nobody tells elsewhere how busy cores are")
+@given(
+    st.lists(
+        st.one_of(
+            st.floats(0, 1),
+            st.sampled_from([0.0, 0.1, 1.0, "no more looks"]),
+            st.tuples(st.sampled_from((LOW, MEDIUM, HIGH)), st.booleans()),
+        ),
+        max_size=80,
+    )
+)
+def test_auto_is_quiet_beside_high_and_never_otherwise(
+    events: list[float | str | tuple[Priority, bool]],
+) -> None:
+    modes: tuple[LowOsPriority, ...] = ("auto", "quiet", False)
+    rules = auto, quiet, never = [Demotion(mode, engines=True) for mode in modes]
+    models = {priority: Prepared() for priority in (LOW, MEDIUM, HIGH)}
+    there: set[Priority] = set()
+    calm_looks = 0
+    for event in events:
+        if isinstance(event, tuple):
+            priority, comes = event
+            (there.add if comes else there.discard)(priority)
+            for rule in rules:
+                if comes:
+                    rule.expect(priority, models[priority])
+                else:
+                    rule.expect_no_more(models[priority])
+        elif isinstance(event, str):
+            calm_looks = 0
+            for rule in rules:
+                rule.look_no_more()
+        else:
+            calm_looks = calm_looks + 1 if event < 0.5 else 0
+            for rule in rules:
+                did = rule.demotes_threads
+                assert rule.note_others(event) is (rule.demotes_threads is not did)
+        assert auto.asks_for_others is (HIGH in there)
+        if HIGH in there:
+            assert auto.demotes_threads is quiet.demotes_threads
+        else:
+            assert not auto.demotes_threads
+            assert auto.demotes_engine_threads is never.demotes_engine_threads
+        if auto.demotes_threads:
+            assert calm_looks >= 10, "it is not lowered before a second of quiet"
+            assert not auto.demotes_engine_threads
+    for rule in rules:
+        rule.close()
 
 
 def test_an_execution_is_told_when_it_starts(rigs: Callable[..., Rig]) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from nnasync._core.workers import surroundings
+from nnasync._core.workers.demotion import LowOsPriority
 from nnasync.machine import Busy
 from tests.workers.steering import HIGH, LOW, Rig, Steps, until
 
@@ -52,10 +53,11 @@ def answered(rig: Rig) -> bool:
     return True
 
 
+@pytest.mark.parametrize("mode", ["quiet", "auto"])
 def test_low_goes_to_lowered_threads_and_leaves_one_that_gets_no_core(
-    rigs: Callable[..., Rig], meter: type[Meter]
+    rigs: Callable[..., Rig], meter: type[Meter], mode: LowOsPriority
 ) -> None:
-    rig, above = rigs(1, low_os_priority="quiet"), Above()
+    rig, above = rigs(1, low_os_priority=mode), Above()
     rig.workers.expect(HIGH, above)
     until(lambda: answered(rig) and lowered(rig) == [True])
     stuck = Steps()

@@ -25,9 +25,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     per turn of the loop. An inline LOW execution takes half of the inline budget at most.
     queue_limit: executions that may wait, for a thread or for fences; where so many do, the newest
     of a lower priority gives its place up. low_os_priority: LOW worker threads get the lowest OS
-    priority: always; "alone", while nothing of higher priority is prepared; or "quiet", while
-    something of higher priority is prepared and others leave the cores alone (beside foreign busy
-    processes such a thread may stall all others of its process, also the loop).
+    priority: always (True) or never (False); "alone", while nothing of higher priority is prepared;
+    "quiet", while something of higher priority is prepared and others leave the cores alone; or
+    "auto", the same where that is of HIGH (beside foreign busy processes such a thread may stall
+    all others of its process, also the loop: up to two tenths of a second pass until it is seen).
     low_engine_priority: where the worker threads keep the usual OS priority while something of
     higher priority is prepared, LOW executions may run on threads of their engine that have the
     lowest (which stall nobody; beside foreign busy processes they do not). Neither needs
@@ -59,7 +60,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     inline_budget_us: float | None = None
     stall_budget_us: float = 1000
     queue_limit: int = 1024
-    low_os_priority: bool | Literal["alone", "quiet"] = False
+    low_os_priority: bool | Literal["auto", "alone", "quiet"] = "auto"
     low_engine_priority: bool = True
     switch_interval_us: float = 50
     blas_threads: Literal[1] | None = 1
@@ -96,10 +97,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         )
         if not all(isinstance(time, (int, float)) and 0 <= time < float("inf") for time in times):
             raise InvalidArgument(f"budgets and intervals must be 0 or more: {times}")
-        if self.low_os_priority not in (False, True, "alone", "quiet"):
-            raise InvalidArgument(
-                f'low_os_priority must be a bool, "alone" or "quiet", got {self.low_os_priority!r}'
-            )
+        if self.low_os_priority not in (False, True, "auto", "alone", "quiet"):
+            text = 'low_os_priority must be a bool, "auto", "alone" or "quiet"'
+            raise InvalidArgument(f"{text}, got {self.low_os_priority!r}")
         if self.blas_threads not in (1, None):
             raise InvalidArgument(f"blas_threads must be 1 or None, got {self.blas_threads!r}")
         if self.aging_ms < 1:

@@ -8,7 +8,9 @@ beside threads that keep all cores busy. So threads of ours have that class, as 
 
 * always (True), or never (False);
 * only as long as nothing of higher priority is prepared ("alone");
-* beside prepared models of higher priority, while others leave the cores alone ("quiet").
+* beside prepared models of higher priority, while others leave the cores alone ("quiet");
+* the same beside those of HIGH only ("auto"): who prepares one has said that it is in a hurry, and
+  where nobody has, LOW work may as well have the usual share.
 
 A thread cannot leave the class: with a change other threads take over. Threads of an engine never
 hold the lock: where threads of ours keep the usual priority beside prepared models of higher
@@ -25,7 +27,7 @@ from nnasync._core.workers.belief import Belief
 from nnasync._core.workers.worker_thread import ThreadStarter, Worker
 from nnasync.hal import Priority
 
-LowOsPriority = bool | Literal["alone", "quiet"]
+LowOsPriority = bool | Literal["auto", "alone", "quiet"]
 
 _CROWDED, _CALM = 0.5, 0.4
 """Shares of the cores: others crowd LOW out from the first one on, and leave the cores alone below
@@ -46,20 +48,23 @@ class Demotion:
         self._mode = mode
         self._engines = engines and mode is not True
         self._higher_models: weakref.WeakSet[object] = weakref.WeakSet()
+        self._urgent_models: weakref.WeakSet[object] = weakref.WeakSet()
         self._quiet = Belief(proof=_PROOF, most_proof=_MOST_PROOF, doubts=_DOUBTS)
         self.starter = ThreadStarter() if mode in (True, "alone") else None
 
     @property
     def asks_for_others(self) -> bool:
         """Whether it matters how busy others keep the cores."""
-        is_told = self._mode == "quiet" and sys.platform == "linux"
-        return is_told and len(self._higher_models) > 0
+        if sys.platform != "linux" or self._mode not in ("auto", "quiet"):
+            return False
+        models = self._urgent_models if self._mode == "auto" else self._higher_models
+        return len(models) > 0
 
     @property
     def demotes_threads(self) -> bool:
         """Whether threads that run LOW work should have the lowest OS priority now."""
-        if self._mode == "quiet":
-            return self._quiet.holds and len(self._higher_models) > 0
+        if self._mode in ("auto", "quiet"):
+            return self._quiet.holds and self.asks_for_others
         return self._mode is True or (self._mode == "alone" and not self._higher_models)
 
     def note_others(self, share: float) -> bool:
@@ -80,8 +85,7 @@ class Demotion:
     @property
     def demotes_engine_threads(self) -> bool:
         """Whether LOW executions may run on threads of their engine that have it."""
-        is_ours = self._mode == "quiet" and self._quiet.holds
-        return self._engines and not is_ours and len(self._higher_models) > 0
+        return self._engines and not self.demotes_threads and len(self._higher_models) > 0
 
     def is_outdated(self, worker: Worker) -> bool:
         """Whether a thread that runs LOW work has the wrong OS priority for it now."""
@@ -91,10 +95,13 @@ class Demotion:
         """Note a prepared model, weakly."""
         if priority is not Priority.LOW:
             self._higher_models.add(model)
+        if priority is Priority.HIGH:
+            self._urgent_models.add(model)
 
     def expect_no_more(self, model: object) -> None:
         """Note that it was closed."""
         self._higher_models.discard(model)
+        self._urgent_models.discard(model)
 
     def close(self) -> None:
         """Start no more threads."""
