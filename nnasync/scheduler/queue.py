@@ -12,7 +12,6 @@ from nnasync.errors import (
     DeviceUnavailable,
     MissedDeadlinePersistent,
     NNError,
-    ResourceExhaustedTransient,
     because,
 )
 from nnasync.hal import NEVER_NS, Priority
@@ -100,12 +99,13 @@ class Scheduler:
         self._virtual_ns = 0.0
         self._sequence = 0
         self._submitted = self._dispatched = self._requeued = 0
-        self._withdrawn = self._expired_count = self._refused = self._aged = 0
+        self._withdrawn = self._expired_count = self._aged = 0
         self._displaced = self._missed = 0
         self._room = Room(room)
         self._pace = Pace(servers)
+        self._only: ClientQueue | None = None
         self.open_client(queue_limit=queue_limit)
-        self._only: ClientQueue | None = self._lanes[0]
+        self._only = self._lanes[0]
         self._governed: GovernedQueue | None = None
         self.is_governed = policy is not None
         """Whether a policy decides, and not the default rule; to be read only."""
@@ -125,7 +125,9 @@ class Scheduler:
     def open_client(self, *, queue_limit: int) -> int:
         """Take another client in, and return its number; all have equal shares."""
         self._last_client += 1
-        self._only = None
+        if self._only is not None:
+            self._only.tag_ns = max(self._only.tag_ns, self._virtual_ns)
+            self._only = None
         self._lanes[self._last_client] = ClientQueue(
             aging_ns=self._aging_ns,
             totals=self.totals,
@@ -196,7 +198,6 @@ class Scheduler:
         For callers that check before they allocate memory for a job.
         """
         if not self.has_room(priority, client):
-            self._refused += 1
             raise self._room.refusal(priority, client)
 
     def hold(self, job: Job) -> Job | None:
@@ -208,8 +209,7 @@ class Scheduler:
         self._check_client(job)
         if job.has_place:
             return None
-        giver = self._giver(job)
-        return self._take_place(job, giver)
+        return self._take_place(job, self._room.giver(job))
 
     def submit(self, job: Job, now_ns: int) -> Job | None:
         """Queue a job; returns the job that lost its place, if any, as `hold` does.
@@ -219,13 +219,15 @@ class Scheduler:
         """
         try:
             self._check_client(job)
-            giver = None if job.has_place else self._giver(job)
-            self._check_deadline(job, now_ns)
+            giver = None if job.has_place else self._room.giver(job)
+            if job.deadline_ns != NEVER_NS:
+                self._check_deadline(job, now_ns)
         except NNError:
             self._room.leave(job)
             self._drop(job.client)
             raise
-        given = None if job.has_place else self._take_place(job, giver)
+        if not job.has_place:
+            self._take_place(job, giver)
         job.sequence = self._sequence
         job.since_ns = now_ns
         self._sequence += 1
@@ -233,13 +235,15 @@ class Scheduler:
         if self._governed is not None:
             self._governed.push(job, now_ns)
             self._check_policy()
-            return given
-        lane = self._lanes[job.client]
-        self._enter(lane)
+            return giver
+        lane = self._only
+        if lane is None:
+            lane = self._lanes[job.client]
+            self._enter(lane)
         if not self.totals[job.priority]:
             self._pace.begins_to_wait(job.priority)
         lane.push(job)
-        return given
+        return giver
 
     def requeue(self, job: Job, now_ns: int) -> None:
         """Queue a preempted job again, with its old place in the order of arrival and of age."""
@@ -422,7 +426,7 @@ class Scheduler:
             withdrawn=self._withdrawn,
             expired=self._expired_count + len(self._expired),
             displaced=self._displaced,
-            refused=self._refused,
+            refused=self._room.refused,
             missed=self._missed,
             aged=self._aged,
             policy="default" if governed is None else governed.name,
@@ -437,14 +441,6 @@ class Scheduler:
             raise DeviceUnavailable("the client of this execution has gone")
         if job.was_displaced:
             raise displaced(job)
-
-    def _giver(self, job: Job) -> Job | None:
-        """The job that must give its place to another; raises if there is none."""
-        try:
-            return self._room.giver(job)
-        except ResourceExhaustedTransient:
-            self._refused += 1
-            raise
 
     def _take_place(self, job: Job, giver: Job | None) -> Job | None:
         if giver is not None:
@@ -469,8 +465,6 @@ class Scheduler:
         self._drop(job.client)
 
     def _check_deadline(self, job: Job, now_ns: int) -> None:
-        if job.deadline_ns == NEVER_NS:
-            return
         remaining_ns = job.deadline_ns - now_ns
         if remaining_ns <= 0:
             self._missed += 1

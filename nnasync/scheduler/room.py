@@ -29,11 +29,11 @@ from nnasync.scheduler.job import Job
 class Room:
     """The places of all that wait; `size` is how many are taken."""
 
-    __slots__ = ("_corners", "limit", "size")
+    __slots__ = ("_corners", "limit", "refused", "size")
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self.size = 0
+        self.size = self.refused = 0
         self._corners: dict[int, _Corner] = {}
 
     def open(self, client: int, limit: int) -> None:
@@ -50,7 +50,8 @@ class Room:
         return 0 if corner is None else corner.size
 
     def refusal(self, priority: Priority, client: int) -> ResourceExhaustedTransient:
-        """The error for a job without a place."""
+        """The error for a job without a place, which is counted as refused."""
+        self.refused += 1
         corner = self._corners.get(client)
         limit = self.limit if corner is None else min(self.limit, corner.limit)
         text = (
@@ -84,7 +85,7 @@ class Room:
     def take(self, job: Job) -> None:
         """Give a job a place; one that was preempted gets it in any case."""
         corner = self._corners[job.client]
-        corner.of(job)[job] = None
+        (corner.begun if job.has_begun else corner.waiting)[job.priority][job] = None
         job.has_place = True
         corner.size += 1
         self.size += 1
@@ -94,7 +95,7 @@ class Room:
         if not job.has_place:
             return
         corner = self._corners[job.client]
-        del corner.of(job)[job]
+        del (corner.begun if job.has_begun else corner.waiting)[job.priority][job]
         job.has_place = False
         corner.size -= 1
         self.size -= 1
@@ -124,9 +125,6 @@ class _Corner:
         self.size = 0
         self.waiting: tuple[dict[Job, None], ...] = ({}, {}, {})
         self.begun: tuple[dict[Job, None], ...] = ({}, {}, {})
-
-    def of(self, job: Job) -> dict[Job, None]:
-        return (self.begun if job.has_begun else self.waiting)[job.priority]
 
     def count(self, priority: int) -> int:
         return len(self.waiting[priority]) + len(self.begun[priority])

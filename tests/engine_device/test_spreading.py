@@ -12,8 +12,10 @@ import pytest
 
 from nnasync._core.clock import now_ns
 from nnasync._core.drivers.null import NullEngine
+from nnasync._core.plans.guarded import Health
 from nnasync._core.wakeup import Wakeup
 from nnasync._core.workers.admission import Company
+from nnasync.errors import GeneralFailure
 from nnasync.hal import Array, ExecutionConfig, ExecutionResult
 from nnasync.scheduler import NEVER_NS
 from tests.engine_device.rig import Rig, Row, doubled, null, reached
@@ -126,6 +128,37 @@ async def test_on_trio_workers_take_all_that_goes_beside(rigs: Rigs) -> None:
         await reached(engine, lambda counters: counters.waiting == 2)
         set_free(engine)
     assert all(row.is_right for row in rows)
+    await prepared.close()
+
+
+@pytest.mark.parametrize("suspects", [None, False, True])
+@pytest.mark.one_loop("On trio no thread of a loop takes any.")
+async def test_what_failed_beside_others_is_repeated_where_something_stands_by(
+    rigs: Rigs, suspects: bool | None
+) -> None:
+    runs = list[str]()
+
+    def fails_once(inputs: Any) -> list[Array]:
+        runs.append(threading.current_thread().name)
+        if len(runs) == 1:
+            raise GeneralFailure("out of order")
+        return doubled(inputs)
+
+    rig = rigs(NullEngine(compute=fails_once), cores=2)
+    prepared, row = await rig.prepare(), Row()
+    if suspects is not None:
+        prepared._health = Health()
+        if suspects:
+            prepared._health.doubted(GeneralFailure("out of order"))
+    if suspects:
+        await prepared.execute_beside(row.request)
+        assert row.is_right
+        assert len(runs) == 2
+        assert runs[1] != threading.current_thread().name
+    else:
+        with pytest.raises(GeneralFailure, match="out of order"):
+            await prepared.execute_beside(row.request)
+        assert len(runs) == 1
     await prepared.close()
 
 

@@ -16,8 +16,10 @@ import numpy as np
 
 from nnasync._core.plans.dense_copies import bound, write
 from nnasync._core.workers import Given, StopFlag, contained
+from nnasync._core.workers.task import shielded
 from nnasync.engine.contract import BoundCall, OutputBuffer, Plan, Target
 from nnasync.errors import GeneralFailure, InvalidArgument, OutputInsufficientSize
+from nnasync.fences import Fence
 from nnasync.hal import (
     Array,
     Memory,
@@ -82,6 +84,19 @@ class Binding:
     def give_back(self, call: BoundCall) -> None:
         """Take a call back."""
         self.idle.append(call.successor() if self._open and isinstance(call, SizedCall) else call)
+
+    def taker(self, fence: Fence) -> Callable[[BoundCall], object]:
+        """What takes a call back that failed if its fence did, or was refused, so never answered.
+
+        For managed buffers; other calls are just given back.
+        """
+
+        def take_back(call: BoundCall) -> None:
+            if not fence.done or fence.error is not None:
+                shielded(lambda: self.fail(call))
+            shielded(lambda: self.give_back(call))
+
+        return take_back
 
     def drop(self) -> None:
         """Note that a call that was taken is not given back, and not in use any more."""

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from nnasync._core.clock import Deadline, now_ns
 from nnasync._core.deferred import deferred
 from nnasync._core.device_helpers import begun_at
-from nnasync._core.engine_device.beside import run_beside
 from nnasync._core.engine_device.binding import Binding, SizedCall, bound_to_pools, check_sizes
 from nnasync._core.engine_device.engine_burst import EngineBurst, EngineBurstContext
 from nnasync._core.engine_device.fast_state import FastState
@@ -161,12 +160,18 @@ class EnginePreparedModel:
     async def _on_worker(
         self, request: Request, config: ExecutionConfig, *, is_spread: bool = False
     ) -> ExecutionResult:
+        """Run on a worker, or on the thread of a loop too where it `is_spread`."""
         task = self._task(self._binding(request), config)
         task.is_spread = is_spread and self._workers.loop_share.arm()
         self._gate.submit_for_loop(task)
         self._inline.beside += is_spread
         try:
             await task.fence
+        except DeviceError:
+            # On the thread of a loop nothing falls back on what stands by: a worker repeats it.
+            if not task.is_spread or self._health is None or not self._health.suspects:
+                raise
+            return await self._on_worker(request, config)
         finally:
             self._inline.beside -= is_spread
             if not task.fence.done:
@@ -177,7 +182,7 @@ class EnginePreparedModel:
         self, request: Request, config: ExecutionConfig = DEFAULT_CONFIG
     ) -> Awaitable[ExecutionResult]:
         """Run beside others, on whichever thread is free first: a worker, or this one."""
-        return run_beside(self._on_worker, request, config, self._health)
+        return self._on_worker(request, config, is_spread=True)
 
     async def execute_synchronously(
         self, request: Request, config: ExecutionConfig = DEFAULT_CONFIG
@@ -547,12 +552,12 @@ class EnginePreparedModel:
         task = Task(call, level.priority, level.estimate, config.deadline_ns, self._name)
         task.client, task.is_counted, task.owner = self.client, self._is_counted, self._levels
         task.stop.loop_timeout_ns, task.stop.priority = config.loop_timeout_ns, level.priority
-        if binding.is_managed:
-            task.when_released(lambda: binding.fail(call) if _has_failed(task.fence) else None)
-        task.when_released(lambda: binding.give_back(call))
+        task.returns = binding.taker(task.fence) if binding.is_managed else binding.give_back
         return task
 
     def _outcome(self, task: Task, *, measure: bool) -> ExecutionResult:
+        if not measure and not isinstance(task.call, SizedCall):
+            return self._result
         return self._result_of(task.call, timing_of(task, task.launched_ns) if measure else None)
 
     def _result_of(self, call: Call, timing: Timing | None) -> ExecutionResult:
@@ -592,8 +597,3 @@ class EnginePreparedModel:
             task.fence.fail(error.with_traceback(None))
             task.release()
         return lambda: self._workers.abandon(task)
-
-
-def _has_failed(fence: Fence) -> bool:
-    """Whether the execution of a fence failed; one that was refused is never answered."""
-    return not fence.done or fence.error is not None

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from nnasync._core.clock import now_ns
 from nnasync._core.workers.task import Task, contained
 from nnasync.errors import NNError
 from nnasync.tracing import Tracer
 
 
-class Attempt(NamedTuple):
-    """How a run ended: finished, failed, or else stopped."""
+def attempted(task: Task, tracer: Tracer) -> tuple[bool, NNError | None, int, int]:
+    """Run a task on this thread; a failure of the device is told, not raised.
 
-    finished: bool
-    failure: NNError | None
-    duration_ns: int
-    ended_ns: int
-
-
-def attempted(task: Task, tracer: Tracer) -> Attempt:
-    """Run a task on this thread; a failure of the device is told, not raised."""
+    Returns whether it finished, its failure if it failed (else it was stopped), how long it took
+    and when it ended, in nanoseconds.
+    """
     begun_ns = now_ns()
     task.started_ns = task.started_ns or begun_ns
     for hook in tracer.task_started:
@@ -35,4 +28,4 @@ def attempted(task: Task, tracer: Tracer) -> Attempt:
     task.active_ns += ended_ns - begun_ns
     for run_hook in tracer.task_ran:
         run_hook(task, begun_ns, ended_ns, finished)
-    return Attempt(finished, failure, ended_ns - begun_ns, ended_ns)
+    return finished, failure, ended_ns - begun_ns, ended_ns

@@ -42,7 +42,6 @@ from nnasync._core.workers.admission import (
     pays_to_spread,
     quickest,
 )
-from nnasync._core.workers.attempt import Attempt
 from nnasync._core.workers.running import Load
 from nnasync._core.workers.task import Call, Given, StopFlag, Task, contained, shielded
 from nnasync.errors import (
@@ -521,12 +520,12 @@ class InlineLane:
         )
         return here.is_shared
 
-    def ran(self, task: Task, attempt: Attempt, here: Turn) -> None:
+    def ran(self, task: Task, duration_ns: int, here: Turn, *, finished: bool) -> None:
         """Take in the run of a task that the thread of a loop has taken from the queue."""
-        here.spend(attempt.duration_ns)
+        here.spend(duration_ns)
         self.runs += task.is_counted
-        self.ns += attempt.duration_ns * task.is_counted
-        if attempt.finished:
+        self.ns += duration_ns * task.is_counted
+        if finished:
             task.estimate.observe_beside(task.active_ns)
 
     def _is_full(self) -> bool:

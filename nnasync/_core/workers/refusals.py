@@ -7,6 +7,7 @@ from nnasync._core.workers.task import Task
 from nnasync.errors import (
     BadState,
     DeviceUnavailable,
+    GeneralFailure,
     MissedDeadline,
     MissedDeadlinePersistent,
     MissedDeadlineTransient,
@@ -31,6 +32,11 @@ def unwatched(error: Exception) -> NNError:
     if isinstance(error, BadState):
         return closed()
     return no_thread(f"no thread to watch deadlines: {error}")
+
+
+def stopped(task: Task) -> GeneralFailure:
+    """Its run ended early, and nobody wanted that."""
+    return GeneralFailure(f"{task.name} stopped without having been asked to")
 
 
 def missed(task: Task) -> MissedDeadline:

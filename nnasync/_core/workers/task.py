@@ -6,7 +6,7 @@ import logging
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from nnasync._core.clock import Alarm, now_ns
 from nnasync._core.endings import joined_at_exit, renewed_in_child
@@ -130,8 +130,9 @@ def raise_fatal(failure: NNError | None) -> None:
 class Task(Job):
     """One execution on its way: queued, running, preempted, settled, released.
 
-    `owner` is the same object for all executions of one prepared model. `is_spread` is whether it
-    might as well run on the thread of a loop, and shares the cores with that.
+    `owner` is the same object for all executions of one prepared model. `returns` takes the call
+    back when the device has let go of its memory, before the callbacks of that. `is_spread` is
+    whether it might as well run on the thread of a loop, and shares the cores with that.
     """
 
     __slots__ = (
@@ -148,6 +149,7 @@ class Task(Job):
         "name",
         "owner",
         "ready_ns",
+        "returns",
         "started_ns",
         "stop",
     )
@@ -172,6 +174,7 @@ class Task(Job):
         self.finished = False
         self.is_counted = True
         self.is_spread = False
+        self.returns: Callable[[Any], object] | None = None
         self._released = False
         self._release: list[Callable[[], object]] = []
 
@@ -192,6 +195,8 @@ class Task(Job):
             callbacks, self._release = self._release, []
         if self.started_ns and not self.finished:
             shielded(self.call.rewind)
+        if self.returns is not None:
+            self.returns(self.call)
         for callback in callbacks:
             shielded(callback)
 

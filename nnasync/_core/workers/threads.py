@@ -11,12 +11,12 @@ from nnasync import tracing
 from nnasync._core.clock import EarliestAlarm, Watchdog, now_ns
 from nnasync._core.endings import close_at_exit, renewed_in_child
 from nnasync._core.workers.admission import Company
-from nnasync._core.workers.attempt import Attempt, attempted
+from nnasync._core.workers.attempt import attempted
 from nnasync._core.workers.demotion import Demotion, LowOsPriority
 from nnasync._core.workers.helper_threads import HelperThreads
 from nnasync._core.workers.inline import InlineLane, Turn
 from nnasync._core.workers.loop_share import LoopShare
-from nnasync._core.workers.refusals import closed, missed, no_thread, unwatched
+from nnasync._core.workers.refusals import closed, missed, no_thread, stopped, unwatched
 from nnasync._core.workers.running import ALL, HANGS_AFTER_NS, LOW, REGULAR, Load, Running
 from nnasync._core.workers.surroundings import Surroundings
 from nnasync._core.workers.task import ABORT, GO, YIELD, Task
@@ -25,7 +25,6 @@ from nnasync.errors import (
     BadState,
     Cancelled,
     DeviceUnavailable,
-    GeneralFailure,
     MissedDeadline,
     NNError,
     Refused,
@@ -178,10 +177,12 @@ class Workers:
                     self._live.discard(task)
                     raise
         finally:
-            self.displace(giver)
+            if giver is not None:
+                self.displace(giver)
         for hook in self.tracer.task_submitted:
             hook(task)
-        self.arm(task)
+        if task.deadline_ns != NEVER_NS:
+            self.arm(task)
         if worker is not None:
             worker.wake()
 
@@ -475,7 +476,7 @@ class Workers:
         job: Task | None = None
         with self._lock:
             worker.finishing = worker.coming = False
-            if self._demotion.is_outdated(worker):
+            if worker.priorities is LOW and self._demotion.is_outdated(worker):
                 worker.leaving = True
                 with contextlib.suppress(ResourceExhaustedTransient):
                     low = self._low_worker()
@@ -500,7 +501,8 @@ class Workers:
         job = self._scheduler.next(now_ns(), asked) if budget else None
         if isinstance(job, Task):
             self._running.begin(job, worker)
-            self._surroundings.begins(job)
+            if job.priority is Priority.LOW:
+                self._surroundings.begins(job)
             if job.shielded_until_ns or self._scheduler.is_governed:
                 self._watch_age()
             if is_regular:
@@ -525,19 +527,20 @@ class Workers:
     def _run(self, task: Task, here: Turn | None = None) -> NNError | None:
         """Run a task that was taken; on the thread of a loop in its turn `here`. Its failure."""
         task.stop.falls_back = here is None
-        attempt = attempted(task, self.tracer)
+        finished, failure, duration_ns, ended_ns = attempted(task, self.tracer)
         if here is not None:
-            self.inline.ran(task, attempt, here)
+            self.inline.ran(task, duration_ns, here, finished=finished)
         else:
             self._worker_runs += task.is_counted
-            self._worker_ns += attempt.duration_ns * task.is_counted
-            if attempt.finished:
+            self._worker_ns += duration_ns * task.is_counted
+            if finished:
                 task.estimate.observe_on_worker(task.active_ns)
-        self._conclude(task, attempt)
-        return attempt.failure
+        self._conclude(task, finished, failure, duration_ns, ended_ns)
+        return failure
 
-    def _conclude(self, task: Task, attempt: Attempt) -> None:
-        finished, failure, duration_ns, ended_ns = attempt
+    def _conclude(
+        self, task: Task, finished: bool, failure: NNError | None, duration_ns: int, ended_ns: int
+    ) -> None:
         with self._lock:
             worker = self._running.end(task)
             if worker.lost:
@@ -561,13 +564,8 @@ class Workers:
         try:
             if finished and ended_ns >= task.deadline_ns:
                 self._expire(task)
-            elif finished:
-                if task.fence.signal():
-                    self._report(task)
-            elif not task.fence.done:
-                text = f"{task.name} stopped without having been asked to"
-                if task.fence.fail(failure or GeneralFailure(text)):
-                    self._report(task)
+            elif task.fence.signal() if finished else task.fence.fail(failure or stopped(task)):
+                self._report(task)
         finally:
             task.release()  # Also where a callback of the fence means the whole program.
 
