@@ -46,7 +46,7 @@ _ENGINES = "\n".join(
     [_NETWORK, *(f"nn.run(answer, '{name}-cpu')" for name in ("litert", "openvino", "onnxruntime"))]
 )
 PROGRAMS: dict[str, str] = {
-    "": f"{_NETWORK}\nnn.run(answer)",
+    "": f"{_NETWORK}\nnn.run(answer)\nfrom nnasync.cli import main\nassert main(['devices']) == 0",
     "asgi": "import nnasync.asgi",
     "demo": "from nnasync.cli import main; main(['demo', '--help'])",
     "engines": _ENGINES,

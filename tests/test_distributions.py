@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
+import sys
 import tarfile
 import tomllib
 import zipfile
@@ -18,6 +20,14 @@ sdist = pytest.importorskip("hatchling.builders.sdist", reason="the build backen
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+IMPORTED_AS = {
+    "ai-edge-litert": "ai_edge_litert",
+    "grpcio": "grpc",
+    "opentelemetry-api": "opentelemetry",
+    "protobuf": "google",
+}
+"""What a package is imported as, where that is not its name."""
+TOLD_TO_TYPE_CHECKERS = {"typing_extensions"}
 SOURCES = ("nnasync", "tests", "docs", "examples", "benchmarks", "scripts")
 
 
@@ -63,3 +73,22 @@ def test_the_version_is_one() -> None:
 
 def test_each_extra_is_tried_in_an_environment_of_its_own() -> None:
     assert set(PROGRAMS) == {"", *PROJECT["optional-dependencies"]}
+
+
+def test_what_is_imported_is_what_is_installed() -> None:
+    """A package that only others of a developer's packages bring is missing at a user's."""
+    declared = [PROJECT["dependencies"], *PROJECT["optional-dependencies"].values()]
+    wanted = {re.split(r"[\[<>=; ]", each)[0] for group in declared for each in group}
+    known = {IMPORTED_AS.get(name, name) for name in wanted} | {"nnasync"}
+    assert imported() - known - TOLD_TO_TYPE_CHECKERS == set()
+
+
+def imported() -> set[str]:
+    """The packages that the sources name in statements, but those of Python."""
+    statement = re.compile(
+        r"^ *(?:import (\w+)[\w.]*(?: as \w+)?(?:  #.*)?$|from (\w+)[\w.]* import )", re.MULTILINE
+    )
+    found = set()
+    for path in (ROOT / "nnasync").rglob("*.py"):
+        found |= {name for names in statement.findall(path.read_text("utf-8")) for name in names}
+    return found - set(sys.stdlib_module_names) - {""}

@@ -13,13 +13,13 @@ import anyio
 import anyio.to_thread
 import msgspec
 import numpy as np
-import sniffio
 
 from nnasync._core.clock import now_ns
 from nnasync._core.drivers.null import NullEngine
 from nnasync._core.model import ModelBuilder
 from nnasync._core.runtime import Options, open_runtime, run
 from nnasync._core.state_files import read_state, state_folder, write_state
+from nnasync._core.wakeup import Wakeup
 from nnasync.experiments.arrivals import Poisson
 from nnasync.experiments.checks import at_least
 from nnasync.experiments.costs import Constant
@@ -114,10 +114,9 @@ def overheads_of(costs: Costs, called_ns: int, samples: Sequence[RunResult] = ()
 
 def _loop_name() -> str:
     """Which kind of event loop this runs on; each costs something else."""
-    library = sniffio.current_async_library()
-    if library == "asyncio":
-        return type(asyncio.get_running_loop()).__module__.partition(".")[0]
-    return library
+    if Wakeup.current().is_trio:
+        return "trio"
+    return type(asyncio.get_running_loop()).__module__.partition(".")[0]
 
 
 def _read(path: str) -> _Kept | None:

@@ -9,8 +9,8 @@ from typing import Any
 
 import anyio
 import grpc
-import sniffio
 
+from nnasync._core.wakeup import Wakeup
 from nnasync.errors import BadState, InvalidArgument
 from nnasync.serving.grpc_front.service import InferenceService
 from nnasync.serving.server import ModelServer
@@ -49,7 +49,7 @@ async def open_grpc_front(
     With a certificate and its key, files in PEM, it speaks TLS. Raises InvalidArgument where the
     port is taken or the files do not fit, BadState on an event loop that is not asyncio's.
     """
-    if sniffio.current_async_library() != "asyncio":
+    if Wakeup.current().is_trio:
         raise BadState("gRPC runs on asyncio and uvloop only; on trio serve HTTP alone")
     listener = grpc.aio.server(
         handlers=InferenceService(server).handlers(),
