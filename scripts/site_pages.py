@@ -197,7 +197,8 @@ def _is_asset(path: Path) -> bool:
 
 def _write(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(ROOT / "docs" / "images", folder / "images")
+    shutil.copytree(_DOCS / "images", folder / "images")
+    shutil.copy(_DOCS / "site.css", folder)
     for place, text in pages().items():
         path = folder / place
         path.parent.mkdir(parents=True, exist_ok=True)

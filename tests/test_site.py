@@ -14,35 +14,12 @@ import pytest
 from nnasync import errors
 from scripts import cli_doc, site_pages
 from tests.test_boundary import IMPORTABLE, PUBLIC
-from tests.test_pages_code import READERS
 
 ROOT = Path(__file__).resolve().parent.parent
 NAVIGATION = re.findall(
     r"^ +- [^:\n]+: (\S+\.md)$", (ROOT / "mkdocs.yml").read_text("utf-8"), re.MULTILINE
 )
 PACKAGES = ["nnasync", *(f"nnasync.{name}" for name in sorted(PUBLIC | IMPORTABLE))]
-PYTHON = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
-
-RUN_BY = {
-    "memory.md": "tests/memory/test_page.py",
-    "memory_domains.md": "tests/engine_device/buffers/test_page.py",
-    "models.md": "tests/test_models_doc.py",
-    "write_a_driver.md": "tests/test_write_a_driver.py",
-    **dict.fromkeys(READERS, "tests/test_pages_code.py"),
-}
-"""What runs the code of a page; the programs of the tutorial are those of `examples`."""
-
-NOT_RUN = {
-    "asgi.md": "needs models of the reader, and an HTTP server around it",
-    "audio.md": "needs a microphone and models of the reader",
-    "coming_from.md": "sets a line of ONNX Runtime beside ours, with a model of the reader",
-    "conformance.md": "needs the reader's device",
-    "service.md": "starts processes that stay",
-    "serving.md": "needs a server that runs",
-    "streaming.md": "needs cameras",
-    "tracing.md": "needs exporters, and models of the reader",
-}
-"""Pages whose code only has to be Python that uses public names, and why that is so."""
 
 
 def page(name: str) -> str:
@@ -159,14 +136,6 @@ def test_each_error_is_explained_once() -> None:
         raised = "**What happened:**" in section and "**What to do:**" in section
         assert raised or "base of" in section, name
     assert set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)) == errors.REASONS
-
-
-def test_code_is_run_or_has_a_reason_why_not() -> None:
-    found = {
-        path.name for path in (ROOT / "docs").glob("*.md") if PYTHON.search(path.read_text("utf-8"))
-    }
-    assert found == set(RUN_BY) | set(NOT_RUN)
-    assert set(RUN_BY).isdisjoint(NOT_RUN)
 
 
 def test_the_tutorial_shows_examples_that_run(pages: dict[str, str]) -> None:
