@@ -16,12 +16,15 @@ import os.path
 import re
 import shutil
 import sys
+import unicodedata
 from collections.abc import Iterator, Sequence
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import nnasync
+from scripts.name_examples import found as examples
+from scripts.name_examples import shown
 
 __all__ = ["main", "modules", "names", "pages", "reference"]
 
@@ -111,22 +114,48 @@ def _is_typevar(call: ast.Call) -> bool:
 
 
 def reference(module: str) -> str:
-    """The page of a module: its docstring, then each of its names."""
-    members = "".join(f"\n        - {name}" for name in names(module))
+    """The page of a module: its docstring, then each of its names, and where that is shown."""
     note = ""
     if module.partition(".")[2] in _LESS_STABLE:
         note = "This module may be imported, but changes more often than public ones.\n\n"
     guide = _GUIDES[module.partition(".")[2]]
     title = (_DOCS / f"{guide}.md").read_text("utf-8").partition("\n")[0].removeprefix("# ")
     note = f"Examples: [{title}](../{guide}.md).\n\n{note}"
-    return f"# {module}\n\n{note}::: {module}\n    options:\n      members:{members}\n"
+    members = "".join(_entry(module, name) for name in names(module))
+    return f"# {module}\n\n{note}::: {module}\n    options:\n      members: false\n{members}"
+
+
+def _entry(module: str, name: str) -> str:
+    """A name, as its docstring tells it, and a link to code that uses it and is run by a test."""
+    options = "    options:\n      show_root_heading: true\n      show_root_toc_entry: true\n"
+    return f"\n::: {module}.{name}\n{options}\nExample: {_example(*shown(module, name))}.\n"
+
+
+def _example(path: str, line: int) -> str:
+    """The link to a program, or to the part of a page that has a line."""
+    if not path.endswith(".md"):
+        return f"[{path}](../source/{path}.md)"
+    name = path.removeprefix("docs/")
+    above = (_DOCS / name).read_text("utf-8").splitlines()[:line]
+    title = above[0].removeprefix("# ")
+    headings = [each.lstrip("# ") for each in above if re.match("##+ ", each)]
+    if not headings:
+        return f"[{title}](../{name})"
+    return f"[{title}: {headings[-1]}](../{name}#{_anchor(headings[-1])})"
+
+
+def _anchor(heading: str) -> str:
+    """The anchor that the builder makes of a heading."""
+    plain = re.sub(r"[^\w\s-]", "", unicodedata.normalize("NFKD", heading)).strip().lower()
+    return re.sub(r"[-\s]+", "-", plain)
 
 
 def pages() -> dict[str, str]:
     """Every page of the site, as Markdown, by its path."""
     found = {f"reference/{name}.md": reference(f"nnasync.{name}") for name in modules()}
     found["reference/nnasync.md"] = reference("nnasync")
-    waiting = sorted((ROOT / "docs").glob("*.md"))
+    programs = {ROOT / path for path, _ in examples().values() if (ROOT / path).exists()}
+    waiting = sorted({*(ROOT / "docs").glob("*.md"), *programs})
     seen = set(waiting)
     while waiting:
         path = waiting.pop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -24,7 +25,11 @@ EXPECTED = {
 }
 
 
-NEEDS = {"06_onnx_model.py": ("onnx", "onnxruntime")}
+NEEDS = {
+    "06_onnx_model.py": ("onnx", "onnxruntime"),
+    "failures.py": ("starlette",),
+    "workloads.py": ("pandas",),
+}
 """Packages of extras that an example needs."""
 
 
@@ -43,3 +48,12 @@ def test_example_runs(name: str) -> None:
     told = [line for line in done.stderr.splitlines() if line != XNNPACK]
     assert told == []
     assert re.search(EXPECTED[name], done.stdout, re.MULTILINE), done.stdout
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in (FOLDER / "names").glob("*.py")))
+def test_examples_of_names_run(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """In this process: they show names, and change nothing that stays."""
+    for package in NEEDS.get(name, ()):
+        pytest.importorskip(package)
+    runpy.run_path(str(FOLDER / "names" / name), run_name="__main__")
+    assert capsys.readouterr().out

@@ -220,7 +220,7 @@ def rows_of_the_picture() -> list[set[str]]:
         .read_text(encoding="utf-8")
         .partition("## How it is built")[2]
     )
-    return rows_of_a_picture(text.split("```")[1])
+    return rows_of_a_picture(text.split("```text\n")[1].partition("```")[0])
 
 
 @pytest.mark.parametrize("rows", [rows_of_the_docs(), rows_of_the_package()])

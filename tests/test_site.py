@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from nnasync import errors
-from scripts import cli_doc, site_pages
+from scripts import cli_doc, name_examples, site_pages
 from tests.test_boundary import IMPORTABLE, PUBLIC
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -42,7 +42,8 @@ def test_each_public_module_has_a_page_with_its_names() -> None:
     for module in PACKAGES:
         text = site_pages.reference(module)
         assert f"::: {module}\n" in text
-        assert set(site_pages.names(module)) == set(re.findall(r"^ +- (\w+)$", text, re.MULTILINE))
+        told = re.findall(rf"^::: {re.escape(module)}\.(\w+)$", text, re.MULTILINE)
+        assert told == site_pages.names(module)
 
 
 @pytest.mark.parametrize("module", PACKAGES)
@@ -56,6 +57,41 @@ def test_each_public_module_leads_to_a_page_that_uses_it(module: str) -> None:
         return  # The way of a call is told there, not by the names of the module.
     own = [name for name in site_pages.names(module) if re.search(rf"\b{name}\b", text)]
     assert own or module in text or "](../examples/" in text, found[1]
+
+
+@pytest.mark.parametrize("module", PACKAGES)
+def test_every_public_name_leads_to_an_example_that_uses_it(module: str) -> None:
+    text = site_pages.reference(module)
+    for name in site_pages.names(module):
+        entry = text.partition(f"::: {module}.{name}\n")[2].partition("\n:::")[0]
+        assert re.search(r"^Example: \[.+\]\(\.\./.+\)\.$", entry, re.MULTILINE), name
+        path, line = name_examples.shown(module, name)
+        assert (ROOT / path).read_text("utf-8").splitlines()[line - 1].strip(), name
+
+
+def test_a_name_that_nothing_uses_is_noticed() -> None:
+    with pytest.raises(KeyError, match="nnasync.streaming.no_such_name"):
+        name_examples.shown("nnasync.streaming", "no_such_name")
+
+
+@pytest.mark.parametrize(
+    ("code", "used"),
+    [
+        ("import nnasync as nn\nnn.run(x)", {"nnasync.run"}),
+        ("from nnasync import streaming\nstreaming.Graph()", {"nnasync.streaming.Graph"}),
+        ("from nnasync.streaming import Graph as G\ny: G", {"nnasync.streaming.Graph"}),
+        ("from nnasync.streaming import Graph", set()),
+        ("import nnasync.audio\nnnasync.audio.hann(4)", {"nnasync.audio.hann"}),
+        ("import numpy as nn\nnn.run()", set()),
+    ],
+)
+def test_what_a_program_uses(code: str, used: set[str]) -> None:
+    names = {name for name, _ in name_examples.used(ast.parse(code))}
+    assert names - {"nnasync", "nnasync.streaming", "nnasync.audio"} == used
+
+
+def test_a_name_that_is_handed_out_twice_is_one() -> None:
+    assert name_examples.home("nnasync", "Timing") == name_examples.home("nnasync.hal", "Timing")
 
 
 def test_the_errors_are_public_without_a_list() -> None:
