@@ -41,6 +41,11 @@ _LINK = re.compile(
 _PROGRAM = re.compile(r"(?<=\n\n)\[[^\]\n]+\]\(([^)\s]+\.py)\)(?=\n\n)")
 _SHOWN = {".py": "python", ".toml": "toml", ".md": "", ".yml": "yaml", ".txt": "text", "": "bash"}
 """Files that folders list, by suffix, with the language of their code."""
+_OF_A_NAME = (
+    "show_root_heading: true",
+    "show_root_full_path: false",
+    "show_root_toc_entry: true",
+)
 _LESS_STABLE = {
     "burst": "The burst protocol.",
     "kernels": "The operations.",
@@ -127,8 +132,8 @@ def reference(module: str) -> str:
 
 def _entry(module: str, name: str) -> str:
     """A name, as its docstring tells it, and a link to code that uses it and is run by a test."""
-    options = "    options:\n      show_root_heading: true\n      show_root_toc_entry: true\n"
-    return f"\n::: {module}.{name}\n{options}\nExample: {_example(*shown(module, name))}.\n"
+    options = "".join(f"      {each}\n" for each in _OF_A_NAME)
+    return f"\n::: {module}.{name}\n    options:\n{options}\nExample: {_example(*shown(module, name))}.\n"
 
 
 def _example(path: str, line: int) -> str:

@@ -189,4 +189,4 @@ def test_each_application_says_what_it_is_and_how_it_is_started(folder: str) -> 
     page = (APPS / folder / "README.md").read_text("utf-8")
     assert page.startswith("# ")
     assert len(page.splitlines()) <= 16
-    assert "pip install 'nnasync[" in page
+    assert "pip install '../../..[" in page

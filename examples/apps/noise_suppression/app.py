@@ -9,7 +9,6 @@ its answer is what they are multiplied with; windows that overlap are added up a
 from __future__ import annotations
 
 import argparse
-import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -96,8 +95,12 @@ def main() -> None:
     budget_ns: int | None = HOP * 1_000_000_000 // 16_000
     if arguments.source is not None:
         source, budget_ns = audio_file(arguments.source, hop=HOP, pace="fast"), None
-    with contextlib.suppress(KeyboardInterrupt):
+    try:
         print(nn.run(lambda: suppress(arguments.model, source, arguments.out, budget_ns=budget_ns)))
+    except KeyboardInterrupt:
+        pass
+    except nn.NNError as error:
+        parser.exit(1, f"{error}\n")
 
 
 if __name__ == "__main__":

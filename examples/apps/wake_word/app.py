@@ -86,6 +86,8 @@ def main() -> None:
         print(account)
     except KeyboardInterrupt:
         pass
+    except nn.NNError as error:
+        parser.exit(1, f"{error}\n")
 
 
 if __name__ == "__main__":
