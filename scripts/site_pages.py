@@ -133,7 +133,8 @@ def reference(module: str) -> str:
 def _entry(module: str, name: str) -> str:
     """A name, as its docstring tells it, and a link to code that uses it and is run by a test."""
     options = "".join(f"      {each}\n" for each in _OF_A_NAME)
-    return f"\n::: {module}.{name}\n    options:\n{options}\nExample: {_example(*shown(module, name))}.\n"
+    example = _example(*shown(module, name))
+    return f"\n::: {module}.{name}\n    options:\n{options}\nExample: {example}.\n"
 
 
 def _example(path: str, line: int) -> str:
