@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import nnasync as nn
-from nnasync.errors import BadState, InvalidArgument, MissedDeadline
+from nnasync.errors import BadState, DeviceUnavailable, InvalidArgument, MissedDeadline
 from nnasync.streaming import Account, Graph, Item, Outcome, Policy
 from tests import rigs
 from tests.streaming.graph_rig import MS, Clock, Collected, check, items
@@ -225,6 +225,22 @@ async def test_an_error_ends_one_item_by_default(
     assert graph.account().stages["divided"] == Account(submitted=4, failed=1, passed=3)
     assert isinstance(graph.errors()["divided"], ZeroDivisionError)
     assert "divided failed at item 0" in caplog.text
+
+
+@pytest.mark.parametrize("error", [DeviceUnavailable("no such camera"), ValueError("no such key")])
+async def test_the_log_has_a_traceback_where_the_error_alone_says_too_little(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    graph = Graph()
+
+    def broken(value: int) -> None:
+        raise error
+
+    recording(graph, 2).map(broken, name="broken")
+    await graph.run()
+    (record,) = [each for each in caplog.records if "broken failed" in each.getMessage()]
+    assert str(error) in record.getMessage()
+    assert (record.exc_info is None) == isinstance(error, DeviceUnavailable)
 
 
 @pytest.mark.parametrize("is_async", [True, False])

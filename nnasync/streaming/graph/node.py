@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 
 import anyio
 
-from nnasync.errors import InvalidArgument
+from nnasync.errors import InvalidArgument, NNError
 from nnasync.streaming.account import Account, Entry, Ledger, Outcome, StreamStatistics
 from nnasync.streaming.item import Item
 
@@ -172,7 +172,9 @@ class Node:
         if self.error is None:
             self.error = error
             where = "" if item is None else f" at item {item.index}"
-            logger.warning("%s failed%s: %r", self.name, where, error, exc_info=error)
+            # An error of nnasync says it all; that of a program is found by its traceback.
+            traced = None if isinstance(error, NNError) else error
+            logger.warning("%s failed%s: %r", self.name, where, error, exc_info=traced)
         if self._on_error == "graph":
             self._context.fail(error)
         elif self._on_error == "stream":
