@@ -83,16 +83,18 @@ async def test_a_compilation_takes_the_walk_that_is_told(
     first = nnasync.CompileOptions(wait="first")
     async with competing(FakeEngine("a", clock), REFERENCE) as rt:
         await (await rt.compile(chain(1), options=first)).aclose()  # All is imported.
-    async with competing(FakeEngine("a", clock), REFERENCE) as rt:
-        walk = Walk()
-        threading.setprofile(walk)
-        sys.setprofile(walk)
-        try:
-            net = await rt.compile(chain(2), options=first)
-        finally:
-            sys.setprofile(None)
-            threading.setprofile(None)
-        await net.aclose()
-    assert {name for name in walk.files if name.startswith(ROOMS)} == set(
-        told("Read along, compiling")
-    )
+    walk = Walk()
+    threading.setprofile(walk)  # Of the threads that begin from here on.
+    try:
+        async with competing(FakeEngine("a", clock), REFERENCE) as rt:
+            walk.files.clear()
+            sys.setprofile(walk)
+            try:
+                net = await rt.compile(chain(2), options=first)
+            finally:
+                sys.setprofile(None)
+            walked = {name for name in walk.files if name.startswith(ROOMS)}
+            await net.aclose()
+    finally:
+        threading.setprofile(None)
+    assert walked == set(told("Read along, compiling"))

@@ -22,7 +22,7 @@ from nnasync._core.compilation.trials import EngineTrial
 from nnasync._core.drivers import DRIVERS, built_in, is_installed
 from nnasync._core.plans.staged import StagedCall
 from nnasync._core.state_files import state_folder
-from nnasync.errors import GeneralFailure
+from nnasync.errors import GeneralFailure, MissedDeadlineTransient
 from nnasync.hal import ExecutionPreference
 from nnasync.machine import Margins
 from nnasync.machine.loading import learn_loading_ms
@@ -71,6 +71,76 @@ async def test_who_is_ready_soonest_answers_and_no_other_is_asked(clock: ManualC
         assert "ready soonest" in str(net.report())
         assert (await net(X)).shape == (1, 64)
         await net.aclose()
+
+
+@pytest.mark.usefixtures("patient")
+async def test_those_that_are_asked_for_at_once_wait_for_one_first_plan(clock: ManualClock) -> None:
+    engine, late = quick(clock), slow(clock)
+    begun, gate = threading.Event(), threading.Event()
+
+    def held(_: object) -> None:
+        begun.set()
+        gate.wait(GUARD_S)
+
+    engine.before_compile = held
+    nets: list[nn.Net] = []
+
+    async def compiled(rt: nn.Runtime) -> None:
+        nets.append(await rt.compile(chain(4), options=FIRST))
+
+    async with competing(late, engine) as rt:
+        async with anyio.create_task_group() as group:
+            group.start_soon(compiled, rt)
+            await until(begun.is_set)
+            for _ in range(2):
+                group.start_soon(compiled, rt)
+            await until(lambda: [each.users for each in rt._plans._terms.values()] == [3])
+            gate.set()
+        assert len(engine.compiled) == 1
+        assert len(nets) == 3
+        for net in nets:
+            assert (await net(X)).shape == (1, 64)
+            await net.aclose()
+
+
+@pytest.mark.usefixtures("patient")
+async def test_one_that_is_cancelled_while_its_first_plan_is_made_leaves_the_turn(
+    clock: ManualClock,
+) -> None:
+    engine, late = quick(clock), slow(clock)
+    begun, gate = threading.Event(), threading.Event()
+
+    def held(_: object) -> None:
+        begun.set()
+        gate.wait(GUARD_S)
+
+    engine.before_compile = held
+    async with competing(late, engine) as rt:
+        async with anyio.create_task_group() as group:
+
+            async def abandoned() -> None:
+                await rt.compile(chain(4), options=FIRST)
+
+            group.start_soon(abandoned)
+            await until(begun.is_set)
+            group.cancel_scope.cancel()
+        assert not rt._plans._terms
+        engine.before_compile = lambda _: None
+        net = await rt.compile(chain(4), options=FIRST)
+        assert runs_on(net) == ["quick"]
+        gate.set()
+        await net.aclose()
+
+
+@pytest.mark.usefixtures("patient")
+async def test_who_waits_for_the_first_plan_misses_its_deadline(clock: ManualClock) -> None:
+    engine, late = quick(clock), slow(clock)
+    gate = threading.Event()
+    engine.before_compile = lambda _: gate.wait(GUARD_S)
+    async with competing(late, engine) as rt:
+        with pytest.raises(MissedDeadlineTransient):
+            await rt.compile(chain(4), options=FIRST, deadline=nn.within(ms=20))
+        gate.set()
 
 
 async def test_the_best_follows_and_is_told(

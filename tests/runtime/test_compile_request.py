@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import os
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +13,13 @@ import numpy as np
 import pytest
 
 import nnasync as nn
+from nnasync._core import importers
 from nnasync._core.compilation import compiling
 from nnasync._core.compilation.spec import CompileSpec
 from nnasync._core.runtime import compile_request
 from nnasync._core.runtime.compile_request import ModelSource, spec_fields, taking_old_keywords
 from nnasync.errors import InvalidArgument, ModelError
+from nnasync.fences import Fence
 from tests.importers.tflite_files import Op, T, tflite_file
 from tests.rigs import ROW, doubler, runtime
 
@@ -137,3 +141,38 @@ def test_floats_outside_have_a_digest_that_no_file_has(tmp_path: Path) -> None:
     longer.write_bytes(path.read_bytes() + b"with floats outside")
     assert ModelSource.of(path, "float").digest() != ModelSource.of(longer).digest()
     assert ModelSource.of(path, "float").digest() != ModelSource.of(path).digest()
+
+
+def started(work: Callable[[], object], _: str) -> Fence:
+    """Another thread, which has done its work before anybody else goes on."""
+    fence = Fence()
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    fence.signal()
+    return fence
+
+
+@pytest.mark.parametrize("begin", [started, lambda *_: None, lambda *_: Fence()])
+def test_a_large_file_is_loaded_while_another_thread_digests_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begin: Any
+) -> None:
+    path = tmp_path / "net.tflite"
+    saved(path, "TANH")
+    expected = ModelSource.of(path).digest()
+    monkeypatch.setattr(compile_request, "_PIECE_BYTES", 16)
+    source = ModelSource.of(path)
+    # Where no thread begins, nobody waits for one.
+    assert source.digest(begin) == expected
+    monkeypatch.setattr(importers, "load_whole", lambda _: pytest.fail("it was loaded again"))
+    whole = source.whole()
+    assert whole is not None
+    assert len(whole().main.operations) == 1
+
+
+def test_a_large_file_that_is_not_there_raises(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compile_request, "_PIECE_BYTES", -1)
+    with pytest.raises(OSError, match="none"):
+        ModelSource.of(tmp_path / "none.tflite").digest(started)

@@ -232,9 +232,9 @@ async def test_who_waits_for_another_compilation_misses_its_deadline(
     async with runtime(NullEngine(compute=double), options=POOL) as rt:
         compiled = rt._compiled
 
-        async def held(spec: Any) -> Compilation:
+        async def held(spec: Any, begun: Any = None) -> Compilation:
             await release.wait()
-            return await compiled(spec)
+            return await compiled(spec, begun)
 
         rt._compiled = held  # type: ignore[method-assign]
         async with anyio.create_task_group() as group:
@@ -254,14 +254,14 @@ async def test_one_that_is_cancelled_leaves_the_work_to_the_next() -> None:
     engine = NullEngine(compute=double)
     gate = anyio.Event()
     async with runtime(engine, options=POOL) as rt:
-        compiled, begun = rt._compiled, 0
+        compiled, calls = rt._compiled, 0
 
-        async def held(spec: Any) -> Compilation:
-            nonlocal begun
-            begun += 1
-            if begun == 1:
+        async def held(spec: Any, begun: Any = None) -> Compilation:
+            nonlocal calls
+            calls += 1
+            if calls == 1:
                 await gate.wait()
-            return await compiled(spec)
+            return await compiled(spec, begun)
 
         rt._compiled = held  # type: ignore[method-assign]
         async with anyio.create_task_group() as group:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from nnasync._core.compilation.contenders import Chosen
-from nnasync._core.compilation.fallback import Fallbacks
 from nnasync._core.compilation.report import Compilation
 from nnasync._core.compilation.spec import CompileSpec
 from nnasync._core.compilation.upgrade import PATIENCE_S, compilation_of, found_again
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from nnasync._core.compilation import compiler, first_answer
     from nnasync._core.compilation import kept as keeping
     from nnasync._core.compilation.caching import CompilationCache
+    from nnasync._core.compilation.first_answer import Begun
 else:
     keeping = deferred("nnasync._core.compilation.kept")
     first_answer = deferred("nnasync._core.compilation.first_answer")
@@ -33,12 +33,15 @@ else:
 logger = logging.getLogger(__name__)
 
 
-async def compile_model(spec: CompileSpec, cache: CompilationCache | None = None) -> Compilation:
+async def compile_model(
+    spec: CompileSpec, cache: CompilationCache | None = None, begun: Begun | None = None
+) -> Compilation:
     """Prepare a model on the device, and in the lowering, that is fastest and agrees.
 
     What `cache` holds is loaded, and no device is given the model; else what was chosen is kept
     there. With `wait="first"` the device that is ready soonest gets the model, and the choice is
-    made by `Compilation.later`, when it was executed once or has been there for a moment.
+    made by `Compilation.later`, when it was executed once or has been there for a moment. `begun`
+    is what `first_answer.begin` found of it, where that was called already.
 
     Of several contenders each is prepared and measured, unless `verdicts` remember how that went;
     with a budget of 0, or for open shapes, the first that takes the model gets it.
@@ -46,8 +49,7 @@ async def compile_model(spec: CompileSpec, cache: CompilationCache | None = None
     Raises InvalidArgument if the model is not legal or the pin not for it, MissedDeadline, and
     otherwise the error of the last device, or GeneralFailure if no device takes the whole model.
     """
-    fallbacks = Fallbacks.among(spec.devices, spec.source)
-    spec = msgspec.structs.replace(spec, fallbacks=fallbacks)
+    spec = spec.with_fallbacks() if begun is None else begun.spec
 
     async def choose_anew() -> Chosen:
         # A thread that still imports when the interpreter ends may change how it ends.
@@ -63,7 +65,7 @@ async def compile_model(spec: CompileSpec, cache: CompilationCache | None = None
             return found_again(kept, found, choose_anew)
     if spec.wait == "first" and not spec.again:
         missed = "" if cache is None else cache.reason or "no entry"
-        first = await first_answer.first_answer(spec, missed)
+        first = await first_answer.first_answer(spec, missed, begun)
         if first is not None:
             name = first.contender.name
             follows = "a better plan may follow" if first.staged else "it stays"

@@ -26,6 +26,7 @@ from nnasync._core.compilation.whole_form import whole_form
 from nnasync._core.engine_device import EngineDevice
 from nnasync.engine import Lowering
 from nnasync.errors import DeviceError, MissedDeadline, Refused
+from nnasync.hal import Model
 
 _SOON_MS = 100.0
 """An engine that takes longer until it is ready does not answer first if another one can."""
@@ -34,50 +35,101 @@ _SOONEST = "answers first: ready soonest"
 _KNOWN = "fastest whose results agree, as measured before"
 
 
-async def first_answer(spec: CompileSpec, missed: str) -> Chosen | None:
-    """Have the device that is ready soonest run a model.
+class Begun(msgspec.Struct):
+    """What a thread found: the verdict of an earlier contest, and what may answer until the next.
 
-    A file is not translated for that where the engine that it was made for can run it as it is.
-    None where there is nothing that could follow, or no engine of this process takes the whole
-    model: then the best plan is worth waiting for. `missed` says why the cache did not have it.
-
-    Raises InvalidArgument for a model that is not legal, MissedDeadline.
+    spec: of the compilation. plan: is taken once; None where no engine of this process takes the
+    whole model.
     """
-    if not _may_follow(spec):
-        return None
-    devices = [each for each in spec.devices if isinstance(each, EngineDevice)]
-    known = await devices[0].workers.helper_threads.run_unwrapped(
-        lambda: _known(spec), spec.name or "the model"
+
+    spec: CompileSpec
+    verdict: Verdict | None
+    plan: _Plan | None
+
+    def taken(self) -> _Plan | None:
+        """The plan, which is the caller's from now on."""
+        plan, self.plan = self.plan, None
+        return plan
+
+
+class _Plan(msgspec.Struct, frozen=True):
+    """A contender that is prepared, and what was noted on the way."""
+
+    contender: EngineContender
+    field: Field
+
+
+def may_follow(spec: CompileSpec) -> bool:
+    """Whether another plan than the first one may be better, and can take its place."""
+    engines = [each for each in spec.devices if isinstance(each, EngineDevice) and has_plans(each)]
+    return (
+        spec.wait == "first"
+        and not spec.again
+        and len(engines) == len(spec.devices) > 0
+        and spec.pin is None
+        and spec.preemption_quantum_ms is None
+        and spec.budget_ns > 0
+        and (len(engines) > 1 or engines[0].has_lowerings)
     )
+
+
+def begin(spec: CompileSpec) -> Begun:
+    """Have the device that is ready soonest prepare a model, on the calling thread.
+
+    A file is not translated for that where the engine that it was made for can run it as it is. No
+    loop may wait for this. Of the spec, `may_follow` is true. Raises as `first_answer` does.
+    """
+    devices = [each for each in spec.devices if isinstance(each, EngineDevice)]
+    known = _known(spec)
     devices.sort(key=known.rank)
-    verdict = known.verdict
+    plan = None
     if known.whole is not None:
         soon = [each for each in devices if known.is_soon(each)]
-        found = await _first(soon, known.whole, verdict, missed)
-        if found:
-            return found
-    spec = await spec.loaded()
-    return await _first(devices, spec, verdict, missed) if can_sample(spec.model) else None
+        plan = _first(soon, known.whole, known.verdict)
+    if plan is None:
+        source = spec.source
+        translated = spec.outlined(source if isinstance(source, Model) else source())
+        if can_sample(translated.model):
+            plan = _first(devices, translated, known.verdict)
+    return Begun(spec, known.verdict, plan)
 
 
-async def _first(
-    devices: Sequence[EngineDevice], spec: CompileSpec, verdict: Verdict | None, missed: str
-) -> Chosen | None:
-    """The first of these devices that takes the whole model."""
+async def first_answer(spec: CompileSpec, missed: str, begun: Begun | None) -> Chosen | None:
+    """What answers first: the device that is ready soonest.
+
+    None where there is nothing that could follow, or no engine of this process takes the whole
+    model: then the best plan is worth waiting for. `missed` says why the cache did not have it;
+    `begun` is what `begin` found, if that was called already.
+
+    Raises InvalidArgument for a model that is not legal, MissedDeadline, OSError.
+    """
+    if begun is None and may_follow(spec):
+        lead = next(each for each in spec.devices if isinstance(each, EngineDevice))
+        begun = await lead.workers.helper_threads.run_unwrapped(
+            lambda: begin(spec), spec.name or "the model", spec.deadline
+        )
+    plan = None if begun is None else begun.taken()
+    return None if begun is None or plan is None else _chosen(plan, begun.verdict, missed)
+
+
+def _first(
+    devices: Sequence[EngineDevice], spec: CompileSpec, verdict: Verdict | None
+) -> _Plan | None:
+    """The plan of the first of these devices that takes the whole model."""
     for device in devices:
         field = Field()
         try:
-            contender = await _prepared(device, spec, field, verdict)
+            contender = _prepared(device, spec, field, verdict)
         except MissedDeadline:
             raise
         except (DeviceError, Refused):
             continue
         if contender is not None:
-            return _chosen(contender, field, verdict, missed)
+            return _Plan(contender, field)
     return None
 
 
-async def _prepared(
+def _prepared(
     device: EngineDevice, spec: CompileSpec, field: Field, verdict: Verdict | None
 ) -> EngineContender | None:
     """The contender of a device, prepared; None where the device does not take the whole model."""
@@ -87,21 +139,9 @@ async def _prepared(
         contender = _contender(field, verdict)
         return () if contender is None else (contender.engine_lowering,)
 
-    plan = await device.begin_plan(spec.model, spec.preference, choose, spec.deadline)
+    plan = device.begin_plan(spec.model, spec.preference, choose)
     contender = _contender(field, verdict)
     return None if plan is None or contender is None else contender.with_plan(plan)
-
-
-def _may_follow(spec: CompileSpec) -> bool:
-    """Whether another plan than the first one may be better, and can take its place."""
-    engines = [each for each in spec.devices if isinstance(each, EngineDevice) and has_plans(each)]
-    return (
-        len(engines) == len(spec.devices) > 0
-        and spec.pin is None
-        and spec.preemption_quantum_ms is None
-        and spec.budget_ns > 0
-        and (len(engines) > 1 or engines[0].has_lowerings)
-    )
 
 
 class _Known(msgspec.Struct, frozen=True):
@@ -153,10 +193,9 @@ def _contender(field: Field, verdict: Verdict | None) -> EngineContender | None:
     return found[0] if found else None
 
 
-def _chosen(
-    contender: EngineContender, field: Field, verdict: Verdict | None, missed: str
-) -> Chosen:
+def _chosen(plan: _Plan, verdict: Verdict | None, missed: str) -> Chosen:
     """What answers; it can be replaced, unless a contest was won with just that."""
+    contender, field = plan.contender, plan.field
     spec = contender.spec
     is_best = verdict is not None and contender.choice == verdict.chosen
     stays = (

@@ -187,6 +187,11 @@ class CompileSpec(PlanTerms, frozen=True, kw_only=True):
         """The same for another model."""
         return msgspec.structs.replace(self, source=model)
 
+    def with_fallbacks(self) -> CompileSpec:
+        """The same, whose plans fall back to the reference where that is among the devices."""
+        fallbacks = Fallbacks.among(self.devices, self.source)
+        return msgspec.structs.replace(self, fallbacks=fallbacks)
+
     def outlined(self, outline: Model) -> CompileSpec:
         """The same with an outline in place of a model that is not loaded."""
         return self if isinstance(self.source, Model) else self.of(outline)

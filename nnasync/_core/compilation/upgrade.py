@@ -35,6 +35,7 @@ from nnasync._core.compilation.whole_form import ends_of
 from nnasync._core.engine_device import EngineDevice, EnginePreparedModel
 from nnasync._core.plans.adaptive import AdaptivePlan
 from nnasync._core.plans.staged import StagedPlan
+from nnasync._core.wakeup import yield_now
 from nnasync.errors import GeneralFailure
 from nnasync.fences import Fence
 from nnasync.hal import Model
@@ -116,6 +117,7 @@ def _follower(
 
     async def follow() -> Better:
         await _at_last(staged.ripe, patience_s, watchdog)
+        await yield_now()  # Whoever awaits the run that made it ripe goes on first.
         try:
             return await _take_over(await best(), staged, first.contender)
         finally:

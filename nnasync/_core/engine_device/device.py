@@ -22,7 +22,7 @@ from nnasync._core.engine_device.fast_state import FastState
 from nnasync._core.engine_device.late import LateEngine
 from nnasync._core.engine_device.prepared import EnginePreparedModel
 from nnasync._core.plans.guarded import Health
-from nnasync._core.workers import Workers
+from nnasync._core.workers import Workers, contained
 from nnasync.device import DEFAULT_PREPARE, Buffer, Lowering, PreparedModel, PrepareModelConfig
 from nnasync.engine.contract import CacheFiles, CachingEngine, Engine, LoweringEngine, Plan
 from nnasync.engine.problems import check_plan
@@ -348,27 +348,27 @@ class EngineDevice:
         """Compile a legal model in one of its lowerings, on a thread, for `adopt`."""
         return await self._in_thread(lambda: self._plan(model, preference, lowering), deadline)
 
-    async def begin_plan(
+    def begin_plan(
         self,
         model: Model,
         preference: ExecutionPreference,
         choose: Callable[[Sequence[Lowering]], Sequence[Lowering | None]],
-        deadline: Deadline | None,
     ) -> Plan | None:
-        """`compile_plan` with all questions before it, so that nobody waits for threads between.
+        """`compile_plan` with all questions before it, on this thread, which no loop may wait for.
 
-        `choose` is given the lowerings that the engine offers, on that thread, and tells which are
-        wanted; the first is compiled. None where the engine does not take the whole model, or none
-        is wanted. Raises what the engine raises.
+        `choose` is given the lowerings that the engine offers, and tells which are wanted; the
+        first is compiled. None where the engine does not take the whole model, or none is wanted.
+        Raises what the engine raises, as a typed error.
         """
-
-        def begun() -> Plan | None:
+        self._check_open()
+        try:
             if not all(support.supported(self.engine, self.name, model)):
                 return None
             wanted = choose(self._offered(model, preference))
             return self._plan(model, preference, wanted[0]) if wanted else None
-
-        return await self._in_thread(begun, deadline)
+        except BaseException as error:
+            failure = contained(error, self.name)
+            raise failure from failure.__cause__
 
     def _offered(self, model: Model, preference: ExecutionPreference) -> tuple[Lowering, ...]:
         """The lowerings of the engine; none where it fails to say, or knows one way only."""

@@ -25,8 +25,9 @@ import numpy as np
 
 from nnasync import device as devices
 from nnasync._core.execution.ports import Port, as_array, out_in_order
+from nnasync._core.execution.prepared_kinds import is_inline
 from nnasync._core.validation import validate_buffer_desc
-from nnasync.device import Device, InlinePreparedModel, PreparedModel, RepeatingPreparedModel
+from nnasync.device import Device, PreparedModel, RepeatingPreparedModel
 from nnasync.errors import (
     BadState,
     GeneralFailure,
@@ -224,7 +225,7 @@ class Buffer:
 
 def memory_of(roles: Sequence[Role], nbytes: int) -> Pool:
     """Memory that all these devices can use: private where all of them are in this process."""
-    if all(isinstance(role.prepared, InlinePreparedModel) for role in roles):
+    if all(is_inline(role.prepared) for role in roles):
         return Pool.private(nbytes)
     return Pool.allocate(nbytes)
 

@@ -33,6 +33,7 @@ from nnasync._core.execution.launch_arguments import config_of
 from nnasync._core.execution.measured import MeasuredCalls
 from nnasync._core.execution.placing import placed
 from nnasync._core.execution.ports import Ports, R, in_order, out_in_order
+from nnasync._core.execution.prepared_kinds import is_inline
 from nnasync._core.execution.quick_calls import QuickCalls, quick_calls
 from nnasync._core.execution.remote_line import RemoteLine
 from nnasync._core.execution.room import OnFull, Room
@@ -41,7 +42,7 @@ from nnasync._core.execution.stream_state import StreamState
 from nnasync._core.wakeup import Waiter, Wakeup, cancellation_pending, checkpoint_if_cancelled
 from nnasync._core.workers import Workers, contained
 from nnasync.burst import Awaited, BurstLine, Outcome, PromptLine
-from nnasync.device import Device, InlinePreparedModel, PreparedModel, RepeatingPreparedModel
+from nnasync.device import Device, PreparedModel, RepeatingPreparedModel
 from nnasync.errors import (
     BadState,
     Cancelled,
@@ -135,7 +136,7 @@ class Burst(OrderedCalls, MeasuredCalls[R]):
         return self
 
     async def _opened_line(self) -> BurstLine:
-        if isinstance(self._prepared, InlinePreparedModel):
+        if is_inline(self._prepared):
             self._prompt = self._prepared.open_burst()
             if self._state is None and self._config.priority is None:
                 slots = self._slots

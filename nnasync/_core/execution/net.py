@@ -37,6 +37,7 @@ from nnasync._core.execution.ports import (
     quantized_values,
     real_values,
 )
+from nnasync._core.execution.prepared_kinds import is_inline
 from nnasync._core.execution.quick_calls import quick_calls
 from nnasync._core.execution.room import OnFull
 from nnasync._core.execution.slots import (
@@ -49,16 +50,10 @@ from nnasync._core.execution.slots import (
 from nnasync._core.notebook import html_table
 from nnasync._core.wakeup import Wakeup, cancellation_pending, checkpoint_if_cancelled
 from nnasync._core.workers import Workers
-from nnasync.device import FencedExecution, InlinePreparedModel, PreparedModel
+from nnasync.device import FencedExecution, PreparedModel
 from nnasync.errors import BadState, InvalidArgument, NNError
 from nnasync.fences import Fence
-from nnasync.hal import (
-    DEFAULT_CONFIG,
-    Array,
-    ExecutionConfig,
-    Model,
-    Priority,
-)
+from nnasync.hal import DEFAULT_CONFIG, Array, ExecutionConfig, Model, Priority
 from nnasync.tracing.tally import Tally
 
 if TYPE_CHECKING:
@@ -130,7 +125,7 @@ class Net(MeasuredCalls[R]):
         self._note_report(compilation.report)
         self._is_urgent_call = compilation.report.cache_hit or compilation.later is not None
         self._prepared: PreparedModel = prepared
-        self._inline = inline = prepared if isinstance(prepared, InlinePreparedModel) else None
+        self._inline = inline = prepared if is_inline(prepared) else None
         if inline is None:
             self._slots.serve(compilation.device)
         else:

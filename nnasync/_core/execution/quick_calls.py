@@ -15,6 +15,7 @@ import numpy as np
 
 from nnasync._core.clock import Deadline
 from nnasync._core.execution.ports import Port
+from nnasync._core.execution.prepared_kinds import is_quick
 from nnasync._core.execution.slots import IdleSlots, Slot
 from nnasync._core.wakeup import Wakeup
 from nnasync.device import InlineRun, PreparedModel, QuickPreparedModel
@@ -32,7 +33,7 @@ def quick_calls(
 
     `take` gives one of the slots, which is not given back.
     """
-    if slots.port is None or not isinstance(prepared, QuickPreparedModel):
+    if slots.port is None or not is_quick(prepared):
         return None
     return QuickCalls(prepared, slots, slots.port, take, wakeup)
 

@@ -22,11 +22,18 @@ BROKEN = (struct.error, ArithmeticError, LookupError, MemoryError, ValueError)
 _MOST_FIELDS = 64
 """No table here has more fields; of an index that claims to have more, the rest is not read."""
 
+_MOST_LAYOUTS = 1024
+"""So many indexes of a file are remembered; honest files have a few for each kind of table."""
+
+Layouts = dict[int, tuple[int, ...]]
+"""Where each field lies in its table, 0 where it is not stated, by the place of the index."""
+
 _offset = struct.Struct("<I").unpack_from
 _back = struct.Struct("<i").unpack_from
 _size = struct.Struct("<H").unpack_from
 _index = [struct.Struct(f"<{count}H").unpack_from for count in range(_MOST_FIELDS + 1)]
-_plain = {letter: struct.Struct(f"<{letter}") for letter in "?bBhHiIqQfd"}
+_plain = {letter: struct.Struct(f"<{letter}").unpack_from for letter in "?bBhHiIqQfd"}
+_bytes = {letter: struct.calcsize(f"<{letter}") for letter in _plain}
 
 
 @functools.cache
@@ -50,56 +57,64 @@ def fields(text: str) -> Mapping[str, Field]:
 def root(data: memoryview, known: Mapping[str, Field]) -> Table:
     """The table that a file begins with."""
     (place,) = _offset(data, 0)
-    return Table(data, place, known)
+    return Table(data, place, known, {})
 
 
 class Table:
-    """One table; `known` are its fields by name."""
+    """One table; `known` are its fields by name.
 
-    __slots__ = ("_data", "_known", "_place", "_places")
+    `layouts` are the indexes of tables that were read before, by their place: most tables of one
+    kind share theirs.
+    """
 
-    def __init__(self, data: memoryview, place: int, known: Mapping[str, Field]) -> None:
+    __slots__ = ("_data", "_known", "_layouts", "_place", "_places")
+
+    def __init__(
+        self, data: memoryview, place: int, known: Mapping[str, Field], layouts: Layouts
+    ) -> None:
         self._data = data
         self._place = place
         self._known = known
-        (back,) = _back(data, place)
-        index = place - back
-        if index < 0:
-            raise ValueError("a table's index lies before the data")
-        count = min(max(4, _size(data, index)[0]) - 4 >> 1, _MOST_FIELDS)
-        self._places: tuple[int, ...] = _index[count](data, index + 4)
+        self._layouts = layouts
+        index = place - _back(data, place)[0]
+        places = layouts.get(index)
+        if places is None:
+            places = _layout(data, index)
+            if len(layouts) < _MOST_LAYOUTS:
+                layouts[index] = places
+        self._places: tuple[int, ...] = places
 
     def place(self, name: str) -> int:
         """Where a field lies, 0 where it is not stated."""
-        slot, places = self._known[name][0], self._places
-        return self._place + places[slot] if slot < len(places) and places[slot] else 0
+        offset = self._places[self._known[name][0]]
+        return self._place + offset if offset else 0
 
     def _target(self, name: str) -> int:
         """What the offset in a field leads to, 0 where it is not stated."""
         # Written out, as in `extent`: a file of a few layers has thousands of fields.
-        slot, places = self._known[name][0], self._places
-        if slot >= len(places) or not places[slot]:
+        offset = self._places[self._known[name][0]]
+        if not offset:
             return 0
-        place = self._place + places[slot]
+        place = self._place + offset
         target: int = place + _offset(self._data, place)[0]
         return target
 
     def extent(self, name: str) -> tuple[int, int]:
         """Where the elements of a list begin, and how many there are."""
-        slot, places = self._known[name][0], self._places
-        if slot >= len(places) or not places[slot]:
+        offset = self._places[self._known[name][0]]
+        if not offset:
             return (0, 0)
-        place = self._place + places[slot]
+        place = self._place + offset
         start = place + _offset(self._data, place)[0]
         return start + 4, _offset(self._data, start)[0]
 
     def number(self, name: str) -> Number:
         """A field that is a number."""
         slot, kind, default = self._known[name]
-        places = self._places
-        if slot >= len(places) or not places[slot]:
+        offset = self._places[slot]
+        if not offset:
             return default
-        value: Number = _plain[kind].unpack_from(self._data, self._place + places[slot])[0]
+        value: Number = _plain[kind](self._data, self._place + offset)[0]
         return value
 
     def integer(self, name: str) -> int:
@@ -112,10 +127,10 @@ class Table:
         if not count:
             return ()
         letter = self._known[name][1][1]
-        if start + count * _plain[letter].size > len(self._data):
+        if start + count * _bytes[letter] > len(self._data):
             raise ValueError(f"a list of {count} numbers reaches beyond the end")
         if count == 1:
-            return _plain[letter].unpack_from(self._data, start)
+            return _plain[letter](self._data, start)
         return struct.unpack_from(f"<{count}{letter}", self._data, start)
 
     def bytes(self, name: str) -> bytes:
@@ -128,13 +143,23 @@ class Table:
     def table(self, name: str, known: Mapping[str, Field]) -> Table | None:
         """A field that is a table, None where it is not stated."""
         place = self._target(name)
-        return Table(self._data, place, known) if place else None
+        return Table(self._data, place, known, self._layouts) if place else None
 
     def tables(self, name: str, known: Mapping[str, Field]) -> Iterator[Table]:
         """A field that is a list of tables, read as they are asked for."""
         start, count = self.extent(name)
         for place in range(start, start + 4 * count, 4):
-            yield Table(self._data, place + int(_offset(self._data, place)[0]), known)
+            target = place + int(_offset(self._data, place)[0])
+            yield Table(self._data, target, known, self._layouts)
+
+
+def _layout(data: memoryview, index: int) -> tuple[int, ...]:
+    """Where the fields of tables with this index lie."""
+    if index < 0:
+        raise ValueError("a table's index lies before the data")
+    count = min(max(4, int(_size(data, index)[0])) - 4 >> 1, _MOST_FIELDS)
+    places: tuple[int, ...] = _index[count](data, index + 4)
+    return places + (0,) * (_MOST_FIELDS - count)
 
 
 def text(raw: bytes) -> str:
@@ -144,7 +169,7 @@ def text(raw: bytes) -> str:
 
 def empty(known: Mapping[str, Field]) -> Table:
     """A table in which nothing is stated, so that every field has its default."""
-    return Table(memoryview(_EMPTY), 4, known)
+    return Table(memoryview(_EMPTY), 4, known, {})
 
 
 _EMPTY = struct.pack("<HHi", 4, 4, 4)

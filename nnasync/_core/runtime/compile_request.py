@@ -28,6 +28,7 @@ from nnasync.errors import (
     ModelError,
     NNError,
 )
+from nnasync.fences import Fence
 from nnasync.hal import Model
 
 if TYPE_CHECKING:
@@ -36,6 +37,9 @@ else:
     float_ports = deferred("nnasync._core.model.float_ports")
 
 logger = logging.getLogger(__name__)
+
+Begin = Callable[[Callable[[], object], str], Fence | None]
+"""Has another thread do something that is named; the fence is settled when that is over."""
 
 _PIECE_BYTES = 1 << 19
 _WITH_FLOATS = b"with floats outside"
@@ -92,13 +96,36 @@ class ModelSource(msgspec.Struct):
         name = os.path.splitext(os.path.basename(path))[0]
         return cls(None, path, name, has_float_ports=io is not None)
 
-    def digest(self) -> bytes:
-        """SHA-256 of the model, or of the file and what is made of it; raises OSError."""
+    def digest(self, begin: Begin | None = None) -> bytes:
+        """SHA-256 of the model, or of the file and what is made of it; raises OSError.
+
+        With `begin`, which has another thread do something, a file that takes long to digest is
+        loaded meanwhile, as one operation.
+        """
         if self.model is not None:
             return models.fingerprint(self.model)
-        self._read = _digested(self._path)
+        if begin is None or os.stat(self._path).st_size <= _PIECE_BYTES:
+            self._read = _digested(self._path)
+        else:
+            self._read = self._digested_beside(begin)
         digest = self._read[1]
         return hashlib.sha256(_WITH_FLOATS + digest).digest() if self.has_float_ports else digest
+
+    def _digested_beside(self, begin: Begin) -> tuple[FileState, bytes]:
+        """The state and the digest of the file, which is loaded while another thread reads it."""
+        todo, found = [_digested], list[tuple[FileState, bytes]]()
+
+        def digest() -> None:
+            with contextlib.suppress(IndexError):
+                digested = todo.pop()
+                found.append(digested(self._path))
+
+        fence = begin(digest, self.name)
+        self._load_ahead()
+        digest()  # If no thread was free for it: then nobody may wait for one.
+        if fence is not None and not found:
+            fence.wait_blocking()
+        return found[0] if found else _digested(self._path)
 
     def source(self) -> Model | Callable[[], Model]:
         """The model, or what loads it."""
@@ -110,8 +137,8 @@ class ModelSource(msgspec.Struct):
             return None
         return self._whole
 
-    def load_ahead(self) -> None:
-        """Load the file as one operation, for the first who wants it so; to be called once.
+    def _load_ahead(self) -> None:
+        """Load the file as one operation, for the first who wants it so.
 
         That may be while another thread digests it. What is wrong with the file is told later.
         """

@@ -106,6 +106,8 @@ class Devices:
         self._admissions: dict[int, Device] = {}
         self._judge: Device | None = None
         self._extensions: Registry | None = None
+        self._heard: dict[int, Device] = {}
+        """Engines whose extensions are in the registry: they say the same at any time."""
         self._names: dict[int, str] = {}
         self.services: list[ServiceDevice] = []
         """The devices that live in processes of their own."""
@@ -221,10 +223,13 @@ class Devices:
             self._extensions = extensions.Registry()
         admitted = self._admissions.values()
         for device in {id(each): each for each in (*self.all, *admitted)}.values():
-            if isinstance(device, EngineDevice) and not device.is_made:
+            engine = device if isinstance(device, EngineDevice) else None
+            if id(device) in self._heard or (engine is not None and not engine.is_made):
                 continue
             for offered in await device.get_supported_extensions():
                 self._extensions.add(offered, device.name)
+            if engine is not None:
+                self._heard[id(device)] = device
         return self._extensions
 
     def reference(self) -> Device:

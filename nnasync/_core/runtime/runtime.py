@@ -23,7 +23,6 @@ from nnasync._core.compilation import (
     Verdicts,
     bring_in,
     compile_model,
-    fingerprints,
     state_folder,
     tell,
 )
@@ -32,6 +31,7 @@ from nnasync._core.drivers.cpu.blas import ONE_BLAS_THREAD
 from nnasync._core.engine_device import EngineDevice
 from nnasync._core.execution import Net
 from nnasync._core.execution.ports import R
+from nnasync._core.runtime.beginning import begin_compilation
 from nnasync._core.runtime.compile_request import (
     CompileOptions,
     ModelSource,
@@ -50,7 +50,7 @@ from nnasync._core.runtime.process_settings import (
     slice_ns,
     stall_budget_ns,
 )
-from nnasync._core.runtime.sharing import SharedPlans
+from nnasync._core.runtime.sharing import Claim, SharedPlans
 from nnasync._core.runtime.shutdown import (
     Leftovers,
     close_device,
@@ -64,7 +64,7 @@ from nnasync._core.wakeup import Wakeup, in_thread, shield
 from nnasync._core.workers import Workers, WorkersStatistics
 from nnasync.device import Device, PreparedModel
 from nnasync.engine import Engine
-from nnasync.errors import BadState, DeviceUnavailable, MissedDeadline, ResourceExhausted
+from nnasync.errors import BadState, MissedDeadline, ResourceExhausted
 from nnasync.fences import Fence
 from nnasync.hal import ExecutionPreference, Model, Priority
 from nnasync.machine.decisions import decide
@@ -84,6 +84,7 @@ if TYPE_CHECKING:
     from nnasync._core.cache.late_files import SharedEntries
     from nnasync._core.compilation import caching, contest_process, kept
     from nnasync._core.compilation.contest_process import ContestProcess
+    from nnasync._core.compilation.first_answer import Begun
     from nnasync._core.execution import buffer
     from nnasync._core.execution.buffer import Buffer, Role
     from nnasync._core.runtime import rechecking, reviving
@@ -336,12 +337,13 @@ class Runtime:
 
     async def _made(self, source: ModelSource, spec: CompileSpec, *, is_pinned: bool) -> Net[Any]:
         """The network of a spec, which is watched, revived and measured again as it must be."""
-        spec = await self._identified(source, spec)
-        reviver = self._reviver(spec)
         vlog.model("compile %s", source.name)
-        with begun(spec.deadline), self.tracer.mark(Layer.RUNTIME, Phase.COMPILATION, source.name):
-            compile = functools.partial(self._compiled, spec)
-            compilation = await self._plans.compiled(spec, compile)
+        mark = self.tracer.mark(Layer.RUNTIME, Phase.COMPILATION, source.name)
+        with begun(spec.deadline), mark, self._plans.claim() as claim:
+            spec, ahead = await self._begun(source, spec, claim)
+            compile = functools.partial(self._compiled, spec, ahead)
+            compilation = await self._plans.compiled(spec, compile, claim)
+        reviver = self._reviver(spec)
         source.forget_ahead()
         anytime = msgspec.structs.replace(spec, deadline=None)
         anew = msgspec.structs.replace(anytime, wait="best", again=True, in_background=True)
@@ -349,37 +351,30 @@ class Runtime:
         again = functools.partial(self._plans.compiled_again, anytime, compile)
         return await self._net(compilation, spec, reviver, again, is_pinned=is_pinned)
 
-    async def _identified(self, source: ModelSource, spec: CompileSpec) -> CompileSpec:
-        """The spec with what this runtime knows of the model and the devices."""
-        code: dict[str, str] = {}
-
-        def digest() -> bytes:
-            code.update(fingerprints(spec.devices))
-            return source.digest()
-
-        helper_threads = self._workers.helper_threads
-        ahead = helper_threads.begin(source.load_ahead, source.name) if spec.wants_whole else None
-        # While the model is digested, which takes no part of the interpreter.
-        meanwhile = None if spec.cache_dir is None else lambda: kept.get_ready_to_find()
-        fingerprint = await helper_threads.run_unwrapped(digest, source.name, meanwhile=meanwhile)
-        if ahead is not None:
-            with contextlib.suppress(DeviceUnavailable):
-                await ahead
-        return msgspec.structs.replace(
+    async def _begun(
+        self, source: ModelSource, spec: CompileSpec, claim: Claim
+    ) -> tuple[CompileSpec, Begun | None]:
+        """The spec with what this runtime knows of the model and the devices, and a first plan."""
+        if isinstance(spec.source, Model):
+            await self._devices.check_extensions(spec.source)
+        spec = msgspec.structs.replace(
             spec,
             name=spec.name or source.name,
-            fingerprint=fingerprint,
-            code=code,
             reference=self._devices.reference(),
             apart=self._apart(spec.devices),
         )
+        helper_threads = self._workers.helper_threads
+        begin = functools.partial(begin_compilation, source, spec, claim, helper_threads.begin)
+        # While the model is digested, which takes no part of the interpreter.
+        meanwhile = None if spec.cache_dir is None else lambda: kept.get_ready_to_find()
+        return await helper_threads.run_unwrapped(
+            begin, source.name, spec.deadline, meanwhile=meanwhile
+        )
 
-    async def _compiled(self, spec: CompileSpec) -> Compilation:
+    async def _compiled(self, spec: CompileSpec, begun: Begun | None = None) -> Compilation:
         """A compilation; its model has the sizes that devices state of types of extensions."""
-        if isinstance(spec.source, Model):
-            await self._devices.check_extensions(spec.source)
         with collecting_later():
-            compilation = await compile_model(spec, self._cache(spec))
+            compilation = await compile_model(spec, self._cache(spec), begun)
         tell(spec.name or "", compilation.report)
         async with closed_on_failure(compilation.prepared):
             model = await self._devices.sized(compilation.model)

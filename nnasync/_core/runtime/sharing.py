@@ -13,8 +13,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import threading
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import msgspec
@@ -50,6 +51,37 @@ class _Terms:
         self.held_at_ns = -_FRESH_NS
 
 
+class Claim:
+    """The first turn on terms that only a thread finds out, for as long as this is not ended."""
+
+    def __init__(self, all_terms: dict[object, _Terms], watchdog: Watchdog) -> None:
+        self.terms: _Terms | None = None
+        """Those on which the turn was taken."""
+        self._all = all_terms
+        self._watchdog = watchdog
+        self._lock = threading.Lock()
+        self._is_over = False
+
+    def take(self, spec: CompileSpec) -> bool:
+        """Take the turn, where nobody compiles or has compiled on these terms; from any thread."""
+        terms = _Terms(spec.devices, self._watchdog)
+        terms.users = 1
+        terms.room.enter()
+        with self._lock:
+            if self._is_over or self._all.setdefault(_key(spec), terms) is not terms:
+                return False
+            self.terms = terms
+            return True
+
+    def end(self) -> None:
+        """Leave the turn to the next; on the loop."""
+        with self._lock:
+            self._is_over = True
+        if self.terms is not None:
+            self.terms.users -= 1
+            self.terms.room.leave()
+
+
 class SharedPlans:
     """The plans of one runtime that networks share; to be used on its loop."""
 
@@ -61,13 +93,25 @@ class SharedPlans:
         """Note a network that was compiled to a spec."""
         self._terms.setdefault(_key(spec), _Terms(spec.devices, self._watchdog)).nets.add(net)
 
-    async def compiled(self, spec: CompileSpec, compile: Compile) -> Compilation:
+    @contextlib.contextmanager
+    def claim(self) -> Iterator[Claim]:
+        """What a thread may take the first turn with, before the loop knows on which terms."""
+        claim = Claim(self._terms, self._watchdog)
+        try:
+            yield claim
+        finally:
+            claim.end()
+            self._tidy()
+
+    async def compiled(
+        self, spec: CompileSpec, compile: Compile, claim: Claim | None = None
+    ) -> Compilation:
         """A compilation over a plan that is there, or else a new one.
 
-        Raises what `compile` raises, MissedDeadlineTransient where another compilation of the same
-        model takes too long.
+        Who has taken the first turn with its `claim` does not wait. Raises what `compile` raises,
+        MissedDeadlineTransient where another compilation of the same model takes too long.
         """
-        async with self._turn(spec) as terms:
+        async with self._turn(spec, claim) as terms:
             for net in list(terms.nets):
                 shared = await _shared(net, spec.priority)
                 if shared is not None:
@@ -94,8 +138,11 @@ class SharedPlans:
             return compilation
 
     @contextlib.asynccontextmanager
-    async def _turn(self, spec: CompileSpec) -> AsyncIterator[_Terms]:
+    async def _turn(self, spec: CompileSpec, claim: Claim | None = None) -> AsyncIterator[_Terms]:
         """One at a time of those on the same terms."""
+        if claim is not None and claim.terms is not None:
+            yield claim.terms
+            return
         key = _key(spec)
         terms = self._terms.setdefault(key, _Terms(spec.devices, self._watchdog))
         terms.users += 1

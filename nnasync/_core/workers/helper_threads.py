@@ -111,10 +111,17 @@ class HelperThreads:
         return value
 
     async def run_unwrapped(
-        self, work: Callable[[], T], who: str, *, meanwhile: Callable[[], object] | None = None
+        self,
+        work: Callable[[], T],
+        who: str,
+        deadline: Deadline | None = None,
+        *,
+        meanwhile: Callable[[], object] | None = None,
     ) -> T:
         """The same for our own work, whose errors are not converted."""
-        value, error = await self.run(functools.partial(_outcome, work), who, meanwhile=meanwhile)
+        value, error = await self.run(
+            functools.partial(_outcome, work), who, deadline, meanwhile=meanwhile
+        )
         if error is not None:
             raise error
         return cast(T, value)
