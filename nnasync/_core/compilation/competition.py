@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
+from time import process_time_ns
 
 import anyio
 import msgspec
@@ -30,8 +31,10 @@ from nnasync._core.compilation.contest_process import ContenderDied, NoContest
 from nnasync._core.compilation.fallback import REFERENCE
 from nnasync._core.compilation.partitioning import assigned, propose
 from nnasync._core.compilation.promise import Promise, by_promise, kind_of, learnt
+from nnasync._core.compilation.purse import Purse, loading_ms_of
 from nnasync._core.compilation.ranking import Standing, crowding
 from nnasync._core.compilation.report import Candidate, Fate, Rejection
+from nnasync._core.compilation.samples import Samples, samples_of
 from nnasync._core.compilation.spec import CompileSpec, can_sample
 from nnasync._core.compilation.verdicts import Circumstances, Verdict, Verdicts, chosen_ns, is_quiet
 from nnasync._core.engine_device import EngineDevice
@@ -44,6 +47,7 @@ from nnasync.errors import (
     Refused,
     from_status,
 )
+from nnasync.machine.here import HERE
 
 logger = logging.getLogger(__name__)
 
@@ -51,8 +55,6 @@ FALLBACK = "fallback"
 """The reason of the reference where others could not prepare the model."""
 
 _MARGIN_NS = 2_000_000
-_CPU_LEFT = 0.42
-"""The part of a limited processor time that is for judging and measuring who is prepared."""
 _LEAST = 2
 """So many compete at least, so that there is an outcome, and one that went on comes to an end."""
 _NOT_YET = "not tried yet: the processor time of a contest in the background was used up"
@@ -70,7 +72,7 @@ def _limits(spec: CompileSpec) -> ContestLimits:
     cpu_until_ns = float("inf")
     if cpu_ns:
         began_ns = spec.cpu_began_ns
-        cpu_until_ns = cpu_ns + (time.process_time_ns() if began_ns is None else began_ns)
+        cpu_until_ns = cpu_ns + (process_time_ns() if began_ns is None else began_ns)
     if deadline is None:
         return ContestLimits(budget_ns, spec.patience_s, float("inf"), spec.trying, cpu_until_ns)
     remaining_ns = max(0, deadline.remaining_ns(now_ns()))
@@ -86,6 +88,9 @@ class Competition:
         self.spec = spec
         self.field = field
         self._limits = _limits(spec)
+        self._purse: Purse | None = None
+        """The processor time of a contest that is held here, where it is limited."""
+        self._samples: Samples | None = None
         self._losers: list[Contender] = []
         self._longest_ns = 0
         self._refused = False
@@ -185,7 +190,10 @@ class Competition:
             found = [each for each in self.field.contenders if each.choice in only]
             found.sort(key=lambda each: each.choice != only[0])
             self.field.contenders = found or self.field.contenders
-        ready = await self._prepared(self._leaders())
+        if limit_ns := self.spec.contest_cpu_ns:
+            loads_in_ms = await in_helper_thread(loading_ms_of, self.spec)
+            self._purse = Purse(limit_ns, self._limits.cpu_left_ns, loads_in_ms)
+        ready = await self._prepared(self._in_order())
         if len(ready) == 1 and not self._wider_than([ready[0].family]):
             self._tell(ready[0], Fate.CHOSEN, "chosen: the only one that is ready")
             is_last = ready[0].name == REFERENCE and self.unprepared
@@ -354,7 +362,7 @@ class Competition:
         judge_by = await self._judge(standings)
         spec = self.spec
         winner = await contest(
-            spec.model, standings, judge_by, spec.preference, self._limits, widen
+            spec.model, standings, judge_by, spec.preference, self._limits, widen, self._samples
         )
         self._note(standings)
         trials = [standing.trial for standing in standings]
@@ -381,6 +389,15 @@ class Competition:
         if self.spec.contest_cpu_ns:
             return by_promise(found, self._promises, self.field.whole)
         return found
+
+    def _in_order(self) -> list[Contender]:
+        """The leaders; where time is short the reference, who judges, comes before what may not."""
+        leaders = self._leaders()
+        if self._purse is None:
+            return leaders
+        others = [each for each in leaders if each.name != REFERENCE]
+        judges = [each for each in leaders if each.name == REFERENCE]
+        return [*others[:_LEAST], *judges, *others[_LEAST:]]
 
     def _wider_than(self, families: Sequence[tuple[str, str]]) -> list[Contender]:
         """The other contenders of these families."""
@@ -435,8 +452,7 @@ class Competition:
             if self._losers and began_ns + self._longest_ns > self._limits.until_ns:
                 self._tell(contender, Fate.UNTRIED, "not tried: the deadline is near")
                 continue
-            is_enough = len(self._losers) >= _LEAST and contender.name != REFERENCE
-            if is_enough and self._is_used_up():
+            if not self._affords(contender):
                 self._put_off(contender)
                 continue
             if self.spec.trying is not None:
@@ -462,6 +478,7 @@ class Competition:
 
         Raises MissedDeadline.
         """
+        began_ns = process_time_ns()
         try:
             await contender.prepare(deadline)
         except MissedDeadline:
@@ -469,7 +486,22 @@ class Competition:
         except (DeviceError, Refused) as error:
             return error
         self._losers.append(contender)
+        if self._purse is not None:
+            self._purse.note(_devices_of(contender), process_time_ns() - began_ns)
+            if contender.name == REFERENCE:
+                await self._foretell(contender, self._purse)
         return None
+
+    async def _foretell(self, reference: Contender, purse: Purse) -> None:
+        """Find out what a run of the reference takes; that it fails is seen when it judges.
+
+        The samples are made before that, for they are no small part of the time.
+        """
+        self._samples = await in_helper_thread(samples_of, self.spec.model)
+        with contextlib.suppress(NNError, TimeoutError), anyio.fail_after(self._limits.patience_s):
+            turn = await reference.trial().turn(1)
+            slice_ns = HERE.decisions.slice_ns
+            purse.note_reference(turn.cpu_ns or max(turn.runs_ns), slice_ns, len(self._losers) + 1)
 
     def _put_off(self, leader: Contender) -> None:
         """Leave a contender, and its variants with more threads, to the next contest."""
@@ -478,9 +510,12 @@ class Competition:
                 self._tell(each, Fate.UNTRIED, _NOT_YET)
                 self.untried.append(each.choice)
 
-    def _is_used_up(self) -> bool:
-        """Whether the processor time that is left is for those who are prepared already."""
-        return self._limits.cpu_left_ns() < _CPU_LEFT * self.spec.contest_cpu_ns
+    def _affords(self, contender: Contender) -> bool:
+        """Whether the processor time that is left is enough for one more, where it is limited."""
+        rivals = [each for each in self._losers if each.name != REFERENCE]
+        if self._purse is None or contender.name == REFERENCE or len(rivals) < _LEAST:
+            return True
+        return self._purse.affords(_devices_of(contender))
 
     def take(self, contender: Contender) -> None:
         """Let a contender that was prepared stay when the others are given back."""
@@ -553,6 +588,10 @@ class Competition:
 
 def _circumstances_text(held: Circumstances) -> str:
     return _DISTURBED if held.disturbed else ""
+
+
+def _devices_of(contender: Contender) -> list[str]:
+    return [part.device for part in contender.choice.parts]
 
 
 def threads_of(contender: Contender) -> int:

@@ -105,17 +105,20 @@ async def contest(
     preference: ExecutionPreference,
     limits: ContestLimits,
     widen: Widen,
+    samples: Samples | None = None,
 ) -> Standing:
     """The contender to take; the others' standings say why not.
 
     `judge_by` is the prepared reference, which may be one of the contenders, or None. `widen` is
     asked for variants of those that are not far from the fastest, which are appended and measured
-    with them. Where time runs out before the measuring began the first contender is taken.
+    with them. `samples` are made here unless they are given. Where time runs out before the
+    measuring began the first contender is taken.
     """
     left_s, margins = (limits.until_ns - now_ns()) / 1e9, HERE.decisions.margins
     _say_no_time(standings)
     with anyio.move_on_after(None if left_s == float("inf") else max(0, left_s)):
-        samples = await in_helper_thread(samples_of, model, abandon_on_cancel=True)
+        if samples is None:
+            samples = await in_helper_thread(samples_of, model, abandon_on_cancel=True)
         contest = _Contest(model, preference, limits, samples)
         await contest.hear_reference(judge_by, standings)
         await contest.judge(standings)

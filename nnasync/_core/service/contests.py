@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import os
 import select
 import socket
@@ -33,7 +34,7 @@ from nnasync._core.wire.connection import Frame
 from nnasync.errors import NNError
 from nnasync.hal import ExecutionPreference, Model
 from nnasync.machine.kept import costs_here
-from nnasync.machine.loading import learn_loading_ms
+from nnasync.machine.loading import kept_loading_ms, learn_loading_ms
 
 _IDLE_S = 30.0
 _NICENESS = 5
@@ -119,6 +120,7 @@ async def _hold(
             patience_s=ask.patience_s,
             code=fingerprints(devices),
             trying=trying,
+            loading_ms=functools.partial(kept_loading_ms, options.state_dir or state_folder()),
             in_background=ask.cpu_ns > 0,
             background_ns=max(1, ask.cpu_ns - _ENDING_NS),
             cpu_began_ns=counted_ns,
