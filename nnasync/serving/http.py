@@ -10,10 +10,11 @@ may call it without a task, and awaits only what it is given where the answer ca
 
 from __future__ import annotations
 
+import functools
 import logging
 import re
-from collections.abc import Awaitable, Coroutine
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias
 
 import anyio
 import anyio.lowlevel
@@ -45,6 +46,9 @@ _DECODED_HERE_BYTES = 1 << 18
 _SHORT_LENGTH = len("99999")
 _PACKED_HERE_BYTES = 1 << 14
 """What is larger is packed in a thread: it takes milliseconds, without the interpreter lock."""
+
+Later: TypeAlias = Callable[[], Awaitable[Reply]]
+"""Gives a response that has to be awaited; no coroutine, which would have to be awaited."""
 
 
 def http_app(server: ModelServer) -> HttpApp:
@@ -97,22 +101,20 @@ class HttpApp:
         """What the header of a request says; raises ServingError where it makes no sense."""
         return asked_by(self._server.options, target, headers, peer)
 
-    def begin(self, asked: Asked, body: Bytes) -> Reply | Coroutine[Any, Any, Reply]:
-        """The response to a request that is there as a whole, or what has to be awaited for it.
+    def begin(self, asked: Asked, body: Bytes) -> Reply | Later:
+        """The response to a request that is there as a whole, or who gives it later.
 
-        Raises nothing; what it gives to be awaited raises ServingError.
+        Raises nothing; what it gives raises ServingError, and may be dropped without a call.
         """
         try:
             if asked.packing or (len(body) > _DECODED_HERE_BYTES and _is_mostly_text(asked.length)):
-                return self._begun_aside(asked, body)
+                return functools.partial(self._begun_aside, asked, body)
             limits = self._server.limits
             return self._run(asked, decoded(body, asked.length, limits, asked.model, asked.version))
         except Exception as error:
             return self._refused(error)
 
-    async def answer_later(
-        self, work: Coroutine[Any, Any, Reply], _scope: Scope, receive: Receive, send: Send
-    ) -> None:
+    async def answer_later(self, work: Later, _scope: Scope, receive: Receive, send: Send) -> None:
         """Respond with what `begin` gave to be awaited, unless the client hangs up before."""
         try:
             reply = await _watched(work, receive)
@@ -137,9 +139,9 @@ class HttpApp:
         else:
             request = decoded(body, asked.length, limits, *named)
         found = self._run(asked, request)
-        return found if isinstance(found, Reply) else await found
+        return found if isinstance(found, Reply) else await found()
 
-    def _run(self, asked: Asked, request: InferRequest) -> Reply | Coroutine[Any, Any, Reply]:
+    def _run(self, asked: Asked, request: InferRequest) -> Reply | Later:
         if asked.level and not request.priority:
             request = msgspec.structs.replace(request, priority=asked.level)
 
@@ -154,7 +156,9 @@ class HttpApp:
             finish=finish,
         )
         coding = accepted(asked.accepts) if asked.accepts else ""
-        return _packed(found, coding) if coding else found
+        if coding:
+            return functools.partial(_packed, found, coding)
+        return found if isinstance(found, Reply) else lambda: found
 
     def _refused(self, error: Exception) -> Reply:
         """The response for an error."""
@@ -209,14 +213,14 @@ async def _respond(reply: Reply, send: Send) -> None:
         await send({"type": "http.response.body", "body": piece, "more_body": more})
 
 
-async def _watched(work: Coroutine[Any, Any, Reply], receive: Receive) -> Reply:
+async def _watched(work: Later, receive: Receive) -> Reply:
     """Await an answer, and give it up where the client hangs up; raises HungUp then."""
     answer: Reply | None = None
     problem: Exception | None = None
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_cancel_on_hang_up, receive, tasks.cancel_scope)
         try:
-            answer = await work
+            answer = await work()
         except Exception as error:
             problem = error
         tasks.cancel_scope.cancel()

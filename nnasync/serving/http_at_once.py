@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Coroutine
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from nnasync.serving.http import HttpApp, model_in
+from nnasync.serving.http import HttpApp, Later, model_in
 from nnasync.serving.http_connection import BoundedConnection
 from nnasync.serving.http_exchange import Asked
 from nnasync.serving.http_reply import Reply
@@ -151,7 +150,7 @@ class AtOnceConnection(BoundedConnection):
             self._fixed_text = b"".join(b"%b: %b\r\n" % field for field in fields)
         return self._fixed_text
 
-    def _await(self, work: Coroutine[Any, Any, Reply]) -> None:
+    def _await(self, work: Later) -> None:
         """Have a task of uvicorn answer with what has to be awaited."""
         app: Any = self.app
         self.app = functools.partial(app.answer_later, work)

@@ -54,6 +54,9 @@ async def listening(server: ModelServer, place: Place) -> AsyncIterator[str]:
             for gate in list(waiting):
                 gate.close()
             tasks.cancel_scope.cancel()
+        for connection in list(running.server_state.connections):
+            # It has a request whose task was cancelled before it had begun, so nobody closed it.
+            connection.transport.abort()
 
 
 def _through_gates(config: uvicorn.Config, limits: Limits) -> set[TlsGate]:

@@ -9,7 +9,7 @@ that the request is let in, or refused where too many are in flight.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -17,7 +17,7 @@ import anyio
 
 from nnasync._core.clock import Deadline, now_ns
 from nnasync._core.execution.call_now import call_now
-from nnasync.errors import NNError, ResourceExhaustedTransient, because
+from nnasync.errors import BadState, Cancelled, NNError, ResourceExhaustedTransient, because
 from nnasync.hal import Array
 from nnasync.serving.accounts import UNKNOWN, Account, Accounts
 from nnasync.serving.messages import InferAnswer, InferRequest, RequestedOutput
@@ -72,6 +72,30 @@ class _Call:
         self.priority = model.priority
         self.wanted = _ALL
         self.out: Array | None = None
+
+
+class _Answering:
+    """What is awaited for an answer, once; a request whose answer nobody awaits is given up.
+
+    A coroutine alone would not do: of one that is dropped before its first step, nothing runs, and
+    a server drops it so if the task that is to await it is cancelled before it has begun.
+    """
+
+    __slots__ = ("_call", "_inferences")
+
+    def __init__(self, inferences: Inferences, call: _Call) -> None:
+        self._inferences = inferences
+        self._call: _Call | None = call
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        call, self._call = self._call, None
+        if call is None:
+            raise BadState("the answer to a request was awaited twice")
+        return self._inferences._answer_later(call).__await__()
+
+    def __del__(self) -> None:
+        if self._call is not None:
+            self._inferences._give_up(self._call)
 
 
 class Inferences:
@@ -142,7 +166,7 @@ class Inferences:
             self._enter(call)
         except Exception as error:
             raise self._failed(call, error) from error
-        return self._answer_later(call)
+        return _Answering(self, call)
 
     def _refuse_unknown(self, client: str, error: ServingError) -> None:
         account = self._accounts.of(UNKNOWN, "", client)
@@ -204,6 +228,11 @@ class Inferences:
             raise
         finally:
             self._leave(call)
+
+    def _give_up(self, call: _Call) -> None:
+        """End a request that was let in, and whose answer nobody awaits."""
+        call.account.tally.ended(Cancelled("nobody awaits the answer"))
+        self._leave(call)
 
     async def _run(self, call: _Call) -> tuple[Sequence[Array], int | None]:
         """The outputs, and how long the device took where it says so."""

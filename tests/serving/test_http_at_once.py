@@ -232,6 +232,31 @@ async def test_what_has_to_wait_ends_with_its_client(tasks: list[str]) -> None:
         await until(lambda: engine.counters.stopped == 1)
 
 
+@pytest.mark.parametrize(
+    "request_bytes", [post(), post(accept_encoding="gzip")], ids=["plain", "packed"]
+)
+async def test_a_request_whose_task_is_cancelled_before_its_first_step_has_an_end(
+    request_bytes: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = AtOnceConnection._start_asgi_task
+
+    def cancelled(self: Any, cycle: Any, app: Any) -> None:
+        before = set(self.tasks)
+        start(self, cycle, app)
+        for task in self.tasks - before:
+            task.cancel()
+
+    monkeypatch.setattr(AtOnceConnection, "_start_asgi_task", cancelled)
+    monkeypatch.setattr(http_server, "_GRACE_S", 0)
+    engine = gated()
+    async with connected(engine, options=nn.Options()) as (server, stream):
+        # Nothing is read from a connection while the second request waits for the first one.
+        await stream.send(2 * request_bytes)
+        await until(lambda: outcomes(server) == {"cancelled": 1})
+        assert await server.drain()
+        assert engine.counters.run == 0
+
+
 async def test_requests_before_a_header_that_is_cut_do_not_count_as_its_size() -> None:
     async with connected(header_bytes=4000) as (_, stream):
         one = b"GET /v2/health/live HTTP/1.1\r\nhost: x\r\nx: " + b"y" * 100 + b"\r\n\r\n"
