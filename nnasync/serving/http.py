@@ -89,11 +89,11 @@ class HttpApp:
         except HungUp:
             return
         except Exception as error:
-            await _respond(self._refused(error), send)
+            await respond(self._refused(error), send)
             return
         found = self.begin(asked, body)
         if isinstance(found, Reply):
-            await _respond(found, send)
+            await respond(found, send)
         else:
             await self.answer_later(found, scope, receive, send)
 
@@ -117,12 +117,17 @@ class HttpApp:
     async def answer_later(self, work: Later, _scope: Scope, receive: Receive, send: Send) -> None:
         """Respond with what `begin` gave to be awaited, unless the client hangs up before."""
         try:
-            reply = await _watched(work, receive)
+            reply = await _watched(self.awaited(work), receive)
         except HungUp:
             return
+        await respond(reply, send)
+
+    async def awaited(self, work: Later) -> Reply:
+        """The response that `begin` did not have at once; raises nothing."""
+        try:
+            return await work()
         except Exception as error:
-            reply = self._refused(error)
-        await _respond(reply, send)
+            return self._refused(error)
 
     async def _begun_aside(self, asked: Asked, body: Bytes) -> Reply:
         """Unpack and read a body on a thread, and answer it."""
@@ -204,7 +209,7 @@ async def _packed(found: Reply | Awaitable[Reply], coding: str) -> Reply:
     return Reply(reply.status, [body], len(body), reply.json_bytes, more)
 
 
-async def _respond(reply: Reply, send: Send) -> None:
+async def respond(reply: Reply, send: Send) -> None:
     """Send a response."""
     await send({"type": "http.response.start", "status": reply.status, "headers": reply.fields()})
     last = len(reply.pieces) - 1
@@ -213,22 +218,13 @@ async def _respond(reply: Reply, send: Send) -> None:
         await send({"type": "http.response.body", "body": piece, "more_body": more})
 
 
-async def _watched(work: Later, receive: Receive) -> Reply:
+async def _watched(work: Awaitable[Reply], receive: Receive) -> Reply:
     """Await an answer, and give it up where the client hangs up; raises HungUp then."""
     answer: Reply | None = None
-    problem: Exception | None = None
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_cancel_on_hang_up, receive, tasks.cancel_scope)
-        try:
-            answer = await work()
-        except Exception as error:
-            problem = error
+        answer = await work
         tasks.cancel_scope.cancel()
-    if problem is not None:
-        try:
-            raise problem
-        finally:
-            problem = None  # Else it and this frame would keep each other, and the request.
     if answer is None:
         raise HungUp
     return answer

@@ -1,23 +1,28 @@
-"""Requests for inferences that come in one piece, answered where they were read.
+"""Requests for inferences, answered where they were read.
 
 For each request uvicorn makes a scope, the state of an exchange and a task, whose first step the
-loop takes in its next turn; for a small network that costs more than the rest. So a request whose
-last byte came with its first one is given to the application here, as its parser ends. Mostly the
-application has the answer at once, and header and body are written as one. If not, it gives what
-has to be awaited, and that goes the way of all others: it becomes a task of uvicorn, which sees
-the client hang up. What comes in several pieces, or has anything unusual in its header, goes that
-way from the beginning.
+loop takes in its next turn; for a small network that costs more than the rest. So a request is
+given to the application here, as its last byte comes. Mostly the application has the answer at
+once, and header and body are written as one. If not, it gives what has to be awaited, and that goes
+the way of all others: it becomes a task of uvicorn, which ends where the client hangs up. What has
+anything unusual in its header goes that way from the beginning.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
+from http import HTTPStatus
 from typing import Any
 
+import anyio
+import httptools
+from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from nnasync.serving.http import HttpApp, Later, model_in
+from nnasync.serving.body_in_place import BodyInPlace, room
+from nnasync.serving.http import HttpApp, Later, model_in, respond
 from nnasync.serving.http_connection import BoundedConnection
 from nnasync.serving.http_exchange import Asked
 from nnasync.serving.http_reply import Reply
@@ -28,6 +33,9 @@ from nnasync.serving.problems import ServingError
 _SHORT_URL = 256
 """Longer addresses are not remembered: anybody may ask for them."""
 _PLAIN = re.compile(rb"[/\w.-]+")
+_IN_PLACE = range(1 << 16, 1 << 23)
+"""Sizes of bodies, in bytes: for smaller ones it does not pay, and of others memory grows with what
+has come, since anybody may announce one."""
 _UNUSUAL = frozenset((b"transfer-encoding", b"expect", b"upgrade"))
 
 
@@ -47,18 +55,60 @@ class AtOnceConnection(BoundedConnection):
         if isinstance(app, HttpApp) and not self.access_log and not self.root_path:
             self._app = app
         self._asked: Asked | None = None
-        self._body = b""
+        self._size = 0
+        self._pieces: list[bytes] = []
+        self._in_place: BodyInPlace | None = None
+        self._is_last = False
+        self._awaited: Any = None
+        self._hang_up: anyio.CancelScope | None = None
         self._fixed: Any = None
         self._fixed_text = b""
 
     def data_received(self, data: bytes) -> None:
-        """Answer what is complete with it."""
+        """Answer what is complete with it; have the rest of a large body read into its place."""
         super().data_received(data)
-        if self._asked is not None:
-            body, self._body, self._asked = self._body, b"", None
-            if not self.transport.is_closing():
-                self._to_uvicorn()
-                super().on_body(body)
+        if self._asked is not None and self._size in _IN_PLACE:
+            body, begun = room(self._size), 0
+            for piece in self._pieces:
+                body[begun : begun + len(piece)] = piece
+                begun += len(piece)
+            self._pieces = []
+            if self._in_place is None:
+                self._in_place = BodyInPlace(self, self.body_received)
+                self.transport.set_protocol(self._in_place)
+            self._in_place.read(body, begun)
+
+    def body_received(self, body: memoryview) -> None:
+        """Have a request answered whose body the parser has not seen to its end."""
+        try:
+            self._complete(body)
+        finally:
+            if self.parser is not None:
+                self.parser = new_parser(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Give up what the client asked for."""
+        self._asked, self._pieces = None, []
+        if self._awaited is not None:
+            self._awaited.disconnected = True
+        super().connection_lost(exc)
+        if self._hang_up is not None:
+            self._hang_up.cancel()
+
+    def give_up(self) -> None:
+        """End a connection that is silent; a request whose header has come is told why."""
+        if self._asked is None:
+            super().give_up()
+        else:
+            text = f"the request did not arrive in {self._limits.body_s:g} s"
+            self._refuse(HTTPStatus.REQUEST_TIMEOUT, text)
+
+    def shutdown(self) -> None:
+        """End the connection; a request that is coming is answered before."""
+        if self._asked is None:
+            super().shutdown()
+        else:
+            self._is_last = True
 
     def on_message_begin(self) -> None:
         """Note that a request begins; what uvicorn has for it is made once it is needed."""
@@ -68,7 +118,7 @@ class AtOnceConnection(BoundedConnection):
         self.expect_100_continue = False
 
     def on_headers_complete(self) -> None:
-        """Wait for the body if this may be a request that comes in one piece."""
+        """Wait for the body if this is a request that can be answered here."""
         self._header_ends()
         self._asked = self._asked_here()
         if self._asked is None:
@@ -86,6 +136,9 @@ class AtOnceConnection(BoundedConnection):
         headers = dict(self.headers)
         if b"content-length" not in headers or not _UNUSUAL.isdisjoint(headers):
             return None
+        self._size = int(headers[b"content-length"])
+        if self._size > self._limits.body_bytes:
+            return None
         parser = self.parser
         if not parser.should_keep_alive() or parser.get_http_version() != "1.1":
             return None
@@ -97,26 +150,26 @@ class AtOnceConnection(BoundedConnection):
             return None
 
     def on_body(self, body: bytes) -> None:
-        """Keep a body that came with its header."""
+        """Keep a piece of a body."""
         if self._asked is None:
             super().on_body(body)
         else:
             self._has_body_come = True
-            self._body = self._body + body if self._body else body
+            self._pieces.append(body)
 
     def on_message_complete(self) -> None:
-        """Have a request that has come in one piece answered."""
-        asked, body = self._asked, self._body
-        if asked is None or self._app is None:
+        """Have a request answered."""
+        if self._asked is None:
             super().on_message_complete()
             return
-        self._asked, self._body = None, b""
-        if len(body) > self._limits.body_bytes:
-            self._to_uvicorn()
-            super().on_body(body)
-            super().on_message_complete()
-            return
+        pieces, self._pieces = self._pieces, []
+        self._complete(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+
+    def _complete(self, body: Bytes) -> None:
+        asked, self._asked = self._asked, None
         self._is_arriving = False
+        if asked is None or self._app is None:
+            return
         found = self._app.begin(asked, body)
         if isinstance(found, Reply):
             self._answer(found)
@@ -139,7 +192,7 @@ class AtOnceConnection(BoundedConnection):
                 transport.write_now(piece)
         self.server_state.total_requests += 1
         self._answered_s = self.loop.time()
-        if reply.more and reply.is_last:
+        if self._is_last or (reply.more and reply.is_last):
             self.transport.close()
 
     def _fixed_fields(self) -> bytes:
@@ -153,12 +206,28 @@ class AtOnceConnection(BoundedConnection):
     def _await(self, work: Later) -> None:
         """Have a task of uvicorn answer with what has to be awaited."""
         app: Any = self.app
-        self.app = functools.partial(app.answer_later, work)
+        self.app = functools.partial(self._answer_later, app, work)
         try:
             self._to_uvicorn()
         finally:
             self.app = app
-        self.cycle.more_body = False
+        self._awaited = self.cycle
+        self._awaited.more_body = False
+        if self._is_last:
+            self._awaited.keep_alive = False
+
+    async def _answer_later(
+        self, app: HttpApp, work: Later, _scope: Scope, _receive: Receive, send: Send
+    ) -> None:
+        """Respond with what has to be awaited, unless the client hangs up before."""
+        if self._awaited.disconnected:
+            return
+        reply: Reply | None = None
+        with anyio.CancelScope() as self._hang_up:
+            reply = await app.awaited(work)
+        self._hang_up = None
+        if reply is not None:
+            await respond(reply, send)
 
     def _to_uvicorn(self) -> None:
         """Have uvicorn go on with a request whose header is complete."""
@@ -167,3 +236,11 @@ class AtOnceConnection(BoundedConnection):
         self.url, self.expect_100_continue = url, expects
         self.headers += headers
         HttpToolsProtocol.on_headers_complete(self)
+
+
+def new_parser(protocol: HttpToolsProtocol) -> httptools.HttpRequestParser:
+    """A parser as uvicorn makes it."""
+    parser = httptools.HttpRequestParser(protocol)
+    with contextlib.suppress(AttributeError):  # Older ones have not got it.
+        parser.set_dangerous_leniencies(lenient_data_after_close=True)
+    return parser

@@ -170,11 +170,15 @@ class BoundedConnection(HttpToolsProtocol):
         """End the connection if for so long nothing has come, or not all of the same request."""
         is_silent = self._is_arriving or not self._requests
         if is_silent and self._requests == before:
-            self.transport.abort()
+            self.give_up()
         elif self._is_idle():
             self.transport.close()
         else:
             self._watch = self.loop.call_later(self._limits.body_s, self._look, self._requests)
+
+    def give_up(self) -> None:
+        """End a connection that is silent where it should not be."""
+        self.transport.abort()
 
     def _is_idle(self) -> bool:
         """Whether nothing has come for long behind an answer for which uvicorn has no clock."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import tracemalloc
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 
 import nnasync as nn
+from nnasync.hal import Array
 from nnasync.serving import ModelServer, http_app
 from nnasync.serving.http_exchange import read_body
 from nnasync.serving.http_reply import Reply
@@ -40,6 +42,14 @@ async def server() -> AsyncIterator[ModelServer]:
     builder.output("y", builder.add(x, x))
     async with serving(models=(builder.build(),), runtime_options=HERE) as server:
         yield server
+
+
+def request_of(values: Array) -> tuple[bytes, bytes]:
+    """The JSON of a request, and with it the whole body."""
+    tensor = {"name": "x", "shape": SHAPE, "datatype": "FP32",
+              "parameters": {"binary_data_size": SIZE}}  # fmt: skip
+    text = json.dumps({"inputs": [tensor], "parameters": {"binary_data_output": True}}).encode()
+    return text, text + values.tobytes()
 
 
 async def copies(ask: Callable[[], Any]) -> float:
@@ -90,15 +100,54 @@ async def test_a_body_in_pieces_is_put_together_once() -> None:
 
 async def test_over_http_only_the_output_is_copied_out_of_the_network() -> None:
     pytest.importorskip("starlette", reason="the extra serve is not installed")
-    tensor = {"name": "x", "shape": SHAPE, "datatype": "FP32",
-              "parameters": {"binary_data_size": SIZE}}  # fmt: skip
-    text = json.dumps({"inputs": [tensor], "parameters": {"binary_data_output": True}}).encode()
-    body = text + VALUES.tobytes()
+    text, body = request_of(VALUES)
     async with server() as served:
         app = http_app(served)
         length = {b"inference-header-content-length": str(len(text)).encode()}
         asked = app.asked(("large", ""), length, "")
         assert await copies(lambda: app.begin(asked, body)) < 1.1
+
+
+async def test_from_the_second_on_large_bodies_of_a_connection_are_not_copied(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("httptools", reason="the extra serve is not installed")
+    from nnasync.serving.http import HttpApp
+    from nnasync.serving.http_server import Place, listening
+
+    peaks: list[float] = []
+    begin = HttpApp.begin
+
+    def noted(app: HttpApp, asked: Any, body: Any) -> Any:
+        peaks.append(tracemalloc.get_traced_memory()[1] / SIZE)
+        return begin(app, asked, body)
+
+    monkeypatch.setattr(HttpApp, "begin", noted)
+    text, body = request_of(VALUES)
+    head = (
+        "POST /v2/models/large/infer HTTP/1.1\r\nhost: x\r\n"
+        f"inference-header-content-length: {len(text)}\r\ncontent-length: {len(body)}\r\n\r\n"
+    )
+    request = head.encode() + body
+    async with server() as served, listening(served, Place(port=0)) as address:
+        port = int(address.rpartition(":")[2])
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            answer = memoryview(bytearray(2 * SIZE))
+
+            def exchange() -> None:
+                """Ask, and read the answer, with no memory of its own."""
+                client.sendall(request)
+                count = 0
+                while count < SIZE:
+                    count += client.recv_into(answer[count:])
+
+            for _ in range(5):
+                tracemalloc.start()
+                try:
+                    await anyio.to_thread.run_sync(exchange)
+                finally:
+                    tracemalloc.stop()
+    assert 1 <= min(peaks[1:]) < 1.1
 
 
 @pytest.mark.skipif(not Path(FOLDER).is_dir(), reason="there is no folder of shared memory")

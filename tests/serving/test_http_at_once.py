@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from typing import Any
 
 import anyio
 import anyio.lowlevel
 import msgspec
+import numpy as np
 import pytest
 
 import nnasync as nn
@@ -22,7 +24,8 @@ from tests.serving.rig import INFER, body, browsing, outcomes, serving
 pytest.importorskip("starlette", reason="the extra serve is not installed")
 pytest.importorskip("httptools", reason="the extra serve is not installed")
 
-from nnasync.serving import http_server
+from nnasync.serving import http_at_once, http_server
+from nnasync.serving.body_in_place import room
 from nnasync.serving.http_at_once import AtOnceConnection
 from nnasync.serving.http_server import Place, listening
 
@@ -148,6 +151,125 @@ async def test_wherever_a_request_is_cut_its_answer_is_the_same() -> None:
             ((status, _, content),) = await answers(stream, 1)
             assert (status, json.loads(content)["outputs"][0]["data"]) == (200, [2, 4, 6, 8])
         assert outcomes(server) == {"completed": len(request) - 1}
+
+
+LARGE = 100_000
+"""Floats: so many do not come with their header, and are read into their place."""
+
+
+def large_request(**headers: str) -> tuple[bytes, bytes]:
+    """A request of large tensors, there and back, and the bytes that its answer has."""
+    values = np.arange(LARGE, dtype=np.float32)
+    tensor = {"name": "x", "shape": [1, LARGE], "datatype": "FP32",
+              "parameters": {"binary_data_size": values.nbytes}}  # fmt: skip
+    told = {"inputs": [tensor], "parameters": {"binary_data_output": True}}
+    text = json.dumps(told).encode()
+    content = text + values.tobytes()
+    length = str(len(text))
+    request = post(
+        content, "/v2/models/large/infer", inference_header_content_length=length, **headers
+    )
+    return request, (2 * values).tobytes()
+
+
+@asynccontextmanager
+async def with_large(**limits: Any) -> AsyncIterator[tuple[ModelServer, Any]]:
+    """A server of the doubler of large tensors beside the small one, and a connection to it."""
+    builder = nn.ModelBuilder("large")
+    x = builder.input("x", (1, LARGE))
+    builder.output("y", builder.add(x, x))
+    async with connected(**limits) as (server, stream):
+        await server.add(await server.runtime.compile(builder.build()), ModelSettings(name="large"))
+        yield server, stream
+
+
+async def test_large_bodies_are_read_into_their_place_wherever_they_are_cut(
+    tasks: list[str],
+) -> None:
+    request, wanted = large_request()
+    head = request.index(b"\r\n\r\n") + 4
+    async with with_large() as (server, stream):
+        for cuts in ([], [head - 1], [head], [head + 1], [head + 5, 90_000], [len(request) - 1]):
+            for start, end in pairwise([0, *cuts, len(request)]):
+                await stream.send(request[start:end])
+                await anyio.lowlevel.checkpoint()
+            ((status, fields, content),) = await answers(stream, 1)
+            assert status == 200
+            assert content[int(fields["inference-header-content-length"]) :] == wanted
+        await stream.send(post() + request + post() + request)
+        found = await answers(stream, 4)
+        assert [status for status, _, _ in found] == [200] * 4
+        assert [len(content) > LARGE for _, _, content in found] == [False, True] * 2
+        assert outcomes(server, "large") == {"completed": 8}
+
+
+async def test_a_large_body_that_never_ends_is_told_so_and_leaves_nothing() -> None:
+    request, _ = large_request()
+    async with with_large(body_s=0.05) as (server, stream):
+        await stream.send(request[:-1])
+        with anyio.fail_after(20):
+            ((status, _, _),) = await answers(stream, 1)
+            with pytest.raises(anyio.EndOfStream):
+                await stream.receive()
+        assert status == 408
+        assert not outcomes(server, "large")
+
+
+async def test_who_hangs_up_in_a_large_body_is_forgotten() -> None:
+    request, _ = large_request()
+    async with with_large() as (server, stream):
+        await stream.send(request[:-1])
+        await stream.aclose()
+    assert not outcomes(server, "large")
+
+
+async def test_a_body_beyond_the_limit_is_refused_before_it_has_come() -> None:
+    request, _ = large_request()
+    async with with_large(body_bytes=300_000) as (_, stream):
+        await stream.send(request[:1000])
+        with anyio.fail_after(20):
+            ((status, _, _),) = await answers(stream, 1)
+        assert status == 413
+
+
+async def test_a_request_that_is_coming_when_the_server_ends_is_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    request, _ = large_request()
+    reading: list[int] = []
+    ending: list[AtOnceConnection] = []
+
+    def noted_room(size: int) -> memoryview:
+        reading.append(size)
+        return room(size)
+
+    shutdown = AtOnceConnection.shutdown
+
+    def noted(self: AtOnceConnection) -> None:
+        shutdown(self)
+        ending.append(self)
+
+    monkeypatch.setattr(http_at_once, "room", noted_room)
+    monkeypatch.setattr(AtOnceConnection, "shutdown", noted)
+    async with (
+        serving(runtime_options=HERE) as server,
+        anyio.create_task_group() as tasks,
+        listening(server, Place(port=0)) as address,
+    ):
+        stream = await anyio.connect_tcp("127.0.0.1", int(address.rpartition(":")[2]))
+        await stream.send(request[:-1])
+        await until(lambda: bool(reading))
+
+        async def finish() -> None:
+            await until(lambda: bool(ending))
+            await stream.send(request[-1:])
+            ((status, _, _),) = await answers(stream, 1)
+            assert status == 404
+            with pytest.raises(anyio.EndOfStream):
+                await stream.receive()
+            await stream.aclose()
+
+        tasks.start_soon(finish)
 
 
 async def test_requests_that_come_together_are_answered_in_their_order() -> None:
