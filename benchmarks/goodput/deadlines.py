@@ -4,16 +4,20 @@ The server and the network are those of the goodput benchmark. First there are u
 (priority 1) alone, some every second, and then beside more of priority 3 than the machine can do:
 by how much do the urgent ones become slower? At the end there are 1.5 times as many requests as can
 be done, of both kinds, from clients that do not hang up: how late are the answers of those that are
-not served by their deadlines?
+not served by their deadlines? The client tells it from the planned arrival on, which has in it what
+the client itself and the sending of the request take; the server tells in its metrics how late it
+was by its own clock, from when it had read the header.
 """
 
 from __future__ import annotations
 
 import argparse
 import random
+import re
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -29,6 +33,7 @@ URGENT, FLOOD = 0, 1
 LONG_AGO = (Kind("urgent", 1.0, 1000, 1), Kind("flood", 1.0, 250, 3))
 """The urgent ones have time: it is their latency that is asked."""
 PATIENCE_S = 1.0
+_BUCKET = re.compile(r'^nnasync_serving_late_seconds_bucket\{.*le="(.+)"\} (\d+)$', re.MULTILINE)
 
 
 def beside(urgent_hz: float, flood_hz: float, duration_s: float, seed: int) -> list[Arrival]:
@@ -53,8 +58,22 @@ def lateness_ms(found: Sequence[Answer]) -> list[float]:
     return [each for each in late if each > 0]
 
 
-def measured(options: argparse.Namespace, model: Path) -> dict[str, list[float]]:
-    """The figures of all rounds, by the row of the table."""
+def told_by(port: int) -> dict[float, int]:
+    """How many errors the server made so long after their deadlines at most, in seconds."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        text = answer.read().decode()
+    return {float(bound): int(count) for bound, count in _BUCKET.findall(text)}
+
+
+def within(before: dict[float, int], after: dict[float, int]) -> list[tuple[float, int]]:
+    """How many there were meanwhile, by how late they were at most."""
+    return [(bound_s, after[bound_s] - before.get(bound_s, 0)) for bound_s in sorted(after)]
+
+
+def measured(
+    options: argparse.Namespace, model: Path
+) -> tuple[dict[str, list[float]], list[tuple[float, int]]]:
+    """The figures of all rounds, by the row of the table, and what the server says of errors."""
     rate_hz, tensor = capacity_hz(model)
     contestant = contestants(model)["nnasync"]
     plain = [contestant.request(tensor, kind) for kind in LONG_AGO]
@@ -64,6 +83,7 @@ def measured(options: argparse.Namespace, model: Path) -> dict[str, list[float]]
         log = Path(folder, "log")
         with served(contestant, sys.executable, model, plain[URGENT], log) as port:
             uvloop.run(answers(port, both, arrivals(rate_hz / 3, SETTLING_S, 1)))
+            before = told_by(port)
             for number in range(options.rounds):
                 seed = random.Random(number).randrange(2**30)
                 for name, flood_hz in (("alone", 0.0), ("beside a flood", 1.5 * rate_hz)):
@@ -74,7 +94,8 @@ def measured(options: argparse.Namespace, model: Path) -> dict[str, list[float]]
                 over = uvloop.run(answers(port, both, plan, patience_s=PATIENCE_S))
                 found["late"] += lateness_ms(over)
                 time.sleep(0.5)
-    return found
+            told = within(before, told_by(port))
+    return found, told
 
 
 def main() -> None:
@@ -83,7 +104,7 @@ def main() -> None:
     parser.add_argument("--models", type=Path, help="the folder of the reference models")
     parser.add_argument("--seconds", type=float, default=4.0, help="of each load (%(default)s)")
     options = parser.parse_args()
-    found = measured(options, models_folder(options.models) / MODEL)
+    found, told = measured(options, models_folder(options.models) / MODEL)
     rows = []
     for name, values in found.items():
         shares = [f"{percentile(values, share):.2f}" for share in (0.5, 0.9, 0.99)]
@@ -91,8 +112,10 @@ def main() -> None:
     alone, flooded = (percentile(found[name], 0.99) for name in ("alone", "beside a flood"))
     text = table(["ms", "requests", "p50", "p90", "p99"], rows)
     ratio = f"p99 of urgent requests beside a flood: {flooded / alone:.2f} times that alone"
-    said = f"{text}\n\n{ratio}"
-    publish("Deadlines of a server", said, found, options.json, keep=options.keep)
+    late = ", ".join(f"{count} within {bound_s * 1000:g} ms" for bound_s, count in told)
+    said = f"{text}\n\n{ratio}\nerrors by the clock of the server: {late}"
+    figures = {**found, "late by the server": told}
+    publish("Deadlines of a server", said, figures, options.json, keep=options.keep)
 
 
 if __name__ == "__main__":

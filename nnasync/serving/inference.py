@@ -17,7 +17,14 @@ import anyio
 
 from nnasync._core.clock import Deadline, now_ns
 from nnasync._core.execution.call_now import call_now
-from nnasync.errors import BadState, Cancelled, NNError, ResourceExhaustedTransient, because
+from nnasync.errors import (
+    BadState,
+    Cancelled,
+    MissedDeadline,
+    NNError,
+    ResourceExhaustedTransient,
+    because,
+)
 from nnasync.hal import Array
 from nnasync.serving.accounts import UNKNOWN, Account, Accounts
 from nnasync.serving.messages import InferAnswer, InferRequest, RequestedOutput
@@ -269,8 +276,13 @@ class Inferences:
 
     def _failed(self, call: _Call, error: Exception) -> ServingError:
         """Account for an error; what is sent for it."""
+        now, statistics = now_ns(), call.model.statistics
         call.account.tally.ended(error, call.deadline)
-        call.model.statistics.failed(now_ns() - call.begun_ns)
+        statistics.failed(now - call.begun_ns)
+        if isinstance(error, MissedDeadline) and call.deadline is not None:
+            late_ns = now - call.deadline.at_ns
+            if late_ns >= 0:
+                statistics.late.observe(late_ns * 1e-9)
         if not isinstance(error, NNError):
             logger.error("a request for model %s failed", call.model.name, exc_info=error)
         if isinstance(error, ServingError):

@@ -37,9 +37,26 @@ def metrics_text(server: ModelServer) -> str:
         server.runtime.statistics(),
         server.runtime.calls,
         server.accounts,
+        Lateness(server),
         JoinedRequests(server),
         TritonNames(server),
     )
+
+
+class Lateness:
+    """How well deadlines are kept that cannot be met."""
+
+    def __init__(self, server: ModelServer) -> None:
+        self._server = server
+
+    def collect(self) -> Iterable[Family]:
+        """A histogram for each version of a model."""
+        samples: list[Sample] = []
+        for model in self._server.models:
+            labels = (("model", model.name), ("version", model.version))
+            samples += model.statistics.late.samples(labels)
+        text = "Errors of requests whose deadlines had passed: how long after those they were made."
+        yield Family("nnasync_serving_late_seconds", "histogram", text, tuple(samples))
 
 
 class JoinedRequests:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from nnasync.tracing.histogram import Histogram
+
 
 class _Total:
     """How often something was there, and how long it took in all."""
@@ -39,6 +41,8 @@ class _Sums:
 
 
 _SMOOTHING = 0.1
+_LATE_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+"""Upper bounds of buckets for errors that come after the deadline."""
 
 
 class ModelStatistics:
@@ -50,6 +54,8 @@ class ModelStatistics:
         self.executions = 0
         self.usual_ns = 0.0
         """About what an execution takes, once there was one."""
+        self.late = Histogram(_LATE_S)
+        """How long after their deadlines requests had the error for them."""
         self._failures = _Total()
         self._by_size: dict[int, _Sums] = {}
 

@@ -7,9 +7,7 @@ long executions waited and ran. Times are seconds, as Prometheus has it.
 
 from __future__ import annotations
 
-import bisect
 import functools
-import math
 import threading
 import typing
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,13 +17,11 @@ import msgspec
 
 from nnasync import errors
 from nnasync.tracing.families import Collector, Family, Sample
+from nnasync.tracing.histogram import Histogram, number
 from nnasync.tracing.instruments import Instrument, Traced
 from nnasync.tracing.statistic_kinds import COUNTER, LABEL
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-
-BOUNDS_S = (*(m * 10.0**e for e in range(-5, 1) for m in (1, 2.5, 5)), 10.0)
-"""Upper bounds of the buckets of histograms, from 10 microseconds to 10 seconds."""
 
 _OTHERS = "(others)"
 _ANSWERED = "NONE"
@@ -59,8 +55,8 @@ class Durations(Instrument):
             raise errors.InvalidArgument(f"networks must be 0 or more, got {networks}")
         self._limit = networks
         self._lock = threading.Lock()
-        self._ran: dict[tuple[str, str], _Histogram] = {}
-        self._queued: dict[tuple[str, str], _Histogram] = {}
+        self._ran: dict[tuple[str, str], Histogram] = {}
+        self._queued: dict[tuple[str, str], Histogram] = {}
         self._answers: dict[tuple[str, str, str], int] = {}
         self._fallbacks: dict[tuple[str, str], int] = {}
         self._names: set[str] = set()
@@ -157,39 +153,18 @@ class Processes:
             yield Family("nnasync_device_pid", "gauge", "Its process; 0 for none.", numbers)
 
 
-class _Histogram:
-    """Counts by bucket, each without those of the buckets below; and their sum."""
-
-    __slots__ = ("counts", "total_s")
-
-    def __init__(self) -> None:
-        self.counts = [0] * (len(BOUNDS_S) + 1)
-        self.total_s = 0.0
-
-    def observe(self, seconds: float) -> None:
-        seconds = max(0.0, seconds)
-        self.counts[bisect.bisect_left(BOUNDS_S, seconds)] += 1
-        self.total_s += seconds
-
-
-def _histogram(histograms: dict[tuple[str, str], _Histogram], key: tuple[str, str]) -> _Histogram:
+def _histogram(histograms: dict[tuple[str, str], Histogram], key: tuple[str, str]) -> Histogram:
     found = histograms.get(key)
     if found is None:
-        found = histograms[key] = _Histogram()
+        found = histograms[key] = Histogram()
     return found
 
 
 def _histogram_samples(
-    histograms: Mapping[tuple[str, str], _Histogram], label: str
+    histograms: Mapping[tuple[str, str], Histogram], label: str
 ) -> Iterator[Sample]:
     for (name, value), histogram in histograms.items():
-        labels = (*_network(name), (label, value))
-        reached = 0
-        for bound, count in zip((*BOUNDS_S, math.inf), histogram.counts, strict=True):
-            reached += count
-            yield Sample("_bucket", (*labels, ("le", _number(bound))), reached)
-        yield Sample("_sum", labels, histogram.total_s)
-        yield Sample("_count", labels, reached)
+        yield from histogram.samples((*_network(name), (label, value)))
 
 
 def _network(name: str) -> tuple[tuple[str, str], ...]:
@@ -253,18 +228,12 @@ def _text(family: Family) -> str:
         labels = ",".join(f'{name}="{_escaped(value)}"' for name, value in sample.labels)
         name = f"{family.name}{sample.suffix}"
         lines.append(
-            f"{name}{{{labels}}} {_number(sample.value)}"
+            f"{name}{{{labels}}} {number(sample.value)}"
             if labels
-            else f"{name} {_number(sample.value)}"
+            else f"{name} {number(sample.value)}"
         )
     return "\n".join(lines) + "\n"
 
 
 def _escaped(value: str) -> str:
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-
-
-def _number(value: float) -> str:
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
-    return str(int(value)) if value == int(value) and abs(value) < 2**53 else repr(float(value))

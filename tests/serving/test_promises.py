@@ -29,6 +29,8 @@ async def test_a_timeout_is_answered_while_the_request_runs() -> None:
         assert answer.status_code == 503
         assert answer.json() == {"error": "Request timeout expired"}
         assert outcomes(server) == {"missed": 1}
+        late = 'nnasync_serving_late_seconds_count{model="doubler",version="1"} 1'
+        assert late in (await client.get("/metrics")).text
         engine.gate.open_wide()
         assert (await client.post(INFER, json=body())).status_code == 200
 

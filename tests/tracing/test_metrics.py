@@ -15,7 +15,8 @@ from nnasync import errors
 from nnasync.hal import Priority
 from nnasync.tracing import Count, Tracer, labeled
 from nnasync.tracing.families import Family, Sample
-from nnasync.tracing.metrics import BOUNDS_S, Durations, Processes, render
+from nnasync.tracing.histogram import BOUNDS_S
+from nnasync.tracing.metrics import Durations, Processes, render
 from tests.tracing.events import Task, answer, ran, start
 
 SAMPLE = re.compile(
