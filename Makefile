@@ -51,6 +51,8 @@ nightly: $(DEV)
 
 fuzz: $(DEV)
 	@$(BIN)/python -m tests.fuzz.fuzz_models --runs 100000
+	@$(BIN)/python -m tests.fuzz.fuzz_protocol --runs 100000
+	@$(BIN)/python -m tests.fuzz.fuzz_grpc --runs 100000
 
 simulate: $(DEV)
 	@PATH="$(abspath $(BIN)):$$PATH" scripts/simulate

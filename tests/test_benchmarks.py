@@ -61,6 +61,7 @@ def figures(path: Path) -> dict[str, Any]:
     [
         "borders",
         "call_cost",
+        "connections",
         "deadlines",
         "graphs",
         "instructions",
@@ -123,6 +124,14 @@ def test_serving_over_grpc(tmp_path: Path) -> None:
     text = run("serving_grpc.py", *sizes, "--json", str(tmp_path / "figures"))
     assert "in shared memory" in text
     assert all(values[0] > 0 for values in figures(tmp_path / "figures")["cpu_us"].values())
+
+
+@pytest.mark.slow
+def test_connections(tmp_path: Path) -> None:
+    sizes = ("--connections", "20", "--minutes", "2", "--interval", "2")
+    text = run("connections.py", *sizes, "--json", str(tmp_path / "figures"))
+    assert "hung up in a request" in text
+    assert len(figures(tmp_path / "figures")["rests"]) == 3
 
 
 @pytest.mark.slow

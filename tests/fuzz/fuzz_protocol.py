@@ -13,19 +13,23 @@ import argparse
 import json
 import random
 import sys
+import tempfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import FunctionType, ModuleType
 
 import numpy as np
 
 from nnasync._core.execution import Port
-from nnasync.serving import Limits, ServingError
+from nnasync.serving import Limits, ServingError, datatypes, json_protocol, parameters, tensors
 from nnasync.serving.content_coding import unpacked
 from nnasync.serving.json_protocol import decoded, encoded
-from nnasync.serving.messages import InferAnswer
+from nnasync.serving.messages import InferAnswer, InferRequest
 from nnasync.serving.shared_memory import SharedMemory
 from nnasync.serving.tensors import ServedPort, Signature, arrays_of, outputs_of, wanted_outputs
 
+_NO_LENGTH = 0xFFFF
 LIMITS = Limits(elements=4096, body_bytes=1 << 16)
 _PIECES = [
     b"{",
@@ -89,16 +93,27 @@ SEEDS: tuple[tuple[bytes, bytes], ...] = tuple(
 
 
 def exchange(body: bytes, header: str | None, coding: str, signature: Signature) -> str:
+    """What becomes of a request over HTTP."""
+    return outcome(
+        lambda: decoded(unpacked(body, coding, LIMITS.body_bytes), header, LIMITS, signature.model),
+        encoded,
+        signature,
+    )
+
+
+def outcome(
+    read: Callable[[], InferRequest],
+    write: Callable[[InferAnswer, InferRequest], object],
+    signature: Signature,
+) -> str:
     """What becomes of a request: "answered", or the status that it is refused with."""
     shared = SharedMemory()
     try:
-        request = decoded(
-            unpacked(body, coding, LIMITS.body_bytes), header, LIMITS, signature.model
-        )
+        request = read()
         wanted = wanted_outputs(request, signature)
         arrays = arrays_of(request, signature, LIMITS, shared)
         outputs = outputs_of(wanted, arrays, signature, shared)
-        encoded(InferAnswer(signature.model, "1", request.id, outputs), request)
+        write(InferAnswer(signature.model, "1", request.id, outputs), request)
     except ServingError as error:
         is_of_client = 400 <= error.code < 500 or error.code == 501
         if not is_of_client or not error.text:
@@ -144,7 +159,13 @@ def one(chance: random.Random) -> str:
         raise RuntimeError(f"a finding: {case!r}") from error
 
 
-def fuzz(runs: int, seed: int, tell: Callable[[str], object] = lambda text: None) -> Counter[str]:
+def fuzz(
+    runs: int,
+    seed: int,
+    tell: Callable[[str], object] = lambda text: None,
+    *,
+    one: Callable[[random.Random], str] = one,
+) -> Counter[str]:
     """How often which outcome was there."""
     chance, counts = random.Random(seed), Counter[str]()
     for number in range(1, runs + 1):
@@ -154,35 +175,63 @@ def fuzz(runs: int, seed: int, tell: Callable[[str], object] = lambda text: None
     return counts
 
 
-def fuzz_with_atheris(arguments: list[str]) -> None:
-    """Have libFuzzer choose the bytes; ends the process."""
+def look(content: bytes) -> None:
+    """Ask with bytes of libFuzzer: the signature, the length of the JSON, and the body."""
+    if len(content) < 3:
+        return
+    length = int.from_bytes(content[1:3], "little")
+    header = None if length == _NO_LENGTH else str(length)
+    exchange(content[3:], header, "", SIGNATURES[content[0] % len(SIGNATURES)])
+
+
+def seeds() -> list[bytes]:
+    """What `look` asks with the undamaged requests."""
+    return [
+        bytes([number]) + len(text).to_bytes(2, "little") + text + raw
+        for number in range(len(SIGNATURES))
+        for text, raw in SEEDS
+    ]
+
+
+def fuzz_with_atheris(
+    arguments: list[str],
+    look: Callable[[bytes], object],
+    seeds: Sequence[bytes],
+    modules: Sequence[ModuleType],
+) -> None:
+    """Have libFuzzer choose the bytes, by what runs in these modules; ends the process."""
     import atheris
 
-    def look(content: bytes) -> None:
-        provider = atheris.FuzzedDataProvider(content)
-        header = provider.ConsumeUnicodeNoSurrogates(provider.ConsumeIntInRange(0, 4)) or None
-        signature = SIGNATURES[provider.ConsumeIntInRange(0, len(SIGNATURES) - 1)]
-        exchange(provider.ConsumeBytes(1 << 12), header, "", signature)
-
-    for function in (decoded, arrays_of, wanted_outputs, outputs_of, encoded):
-        atheris.instrument_func(function)
-    atheris.Setup([sys.argv[0], *arguments], look)
+    for module in modules:
+        for function in vars(module).values():
+            if isinstance(function, FunctionType) and function.__module__ == module.__name__:
+                atheris.instrument_func(function)
+    folder = Path(tempfile.mkdtemp(prefix="seeds-"))
+    for number, seed in enumerate(seeds):
+        (folder / str(number)).write_bytes(seed)
+    atheris.Setup([sys.argv[0], *arguments, str(folder)], look)
     atheris.Fuzz()
 
 
-def main() -> None:
-    """Fuzz for as long as it is told."""
+def run(
+    description: str | None,
+    one: Callable[[random.Random], str],
+    look: Callable[[bytes], object],
+    seeds: Sequence[bytes],
+    modules: Sequence[ModuleType],
+) -> None:
+    """Fuzz for as long as the command line says."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--runs", type=int, default=100_000, help="requests (%(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="which ones (%(default)s)")
     parser.add_argument("--atheris", action="store_true", help="the rest is for libFuzzer")
     options, rest = parser.parse_known_args()
     if options.atheris:
-        fuzz_with_atheris(rest)
-    print(dict(fuzz(options.runs, options.seed, print)))
+        fuzz_with_atheris(rest, look, seeds, modules)
+    print(dict(fuzz(options.runs, options.seed, print, one=one)))
 
 
 if __name__ == "__main__":
-    main()
+    run(__doc__, one, look, seeds(), [json_protocol, tensors, datatypes, parameters])

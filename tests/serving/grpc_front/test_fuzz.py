@@ -17,6 +17,7 @@ from nnasync.serving.grpc_front.administration import ANSWERS, answered
 from nnasync.serving.grpc_front.conversion import answer_of, request_of
 from nnasync.serving.grpc_front.descriptors import message_class
 from nnasync.serving.problems import ServingError
+from tests.fuzz import fuzz_grpc, fuzz_protocol
 from tests.serving.small_models import accumulator, ident, served
 
 Request = message_class("ModelInferRequest")
@@ -122,6 +123,13 @@ def test_inferences(rig: Rig, message: bytes) -> None:
         assert Response.FromString(answer).outputs
     for account in rig.server.accounts.all():
         assert account.pending == 0
+
+
+def test_damaged_messages() -> None:
+    counts = fuzz_protocol.fuzz(1000, seed=1, one=fuzz_grpc.one)
+    assert counts.total() == 1000
+    assert counts["answered"] > 30
+    assert counts["400"] > 100
 
 
 @given(message=st.binary(max_size=80))
