@@ -34,11 +34,11 @@ _EXAMPLES = """examples:
   nnasync fuzz
   nnasync fuzz --device litert-cpu --runs 100000 --kind tflite --corpus models/ --out findings/
   nnasync fuzz --device acme_npu:NpuEngine --isolate --json fuzz.json
+  nnasync fuzz --device openvino-cpu --minutes 60 --progress openvino.json
   nnasync fuzz --device nnasync-reference --guided --kind models,requests
   nnasync fuzz --repeat findings/litert-cpu-tflite-crash-0123456789abcdef.json
 """
 _ALL = "all"
-_TOLD_EVERY = 100
 _SANITIZERS = ("ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS", "MSAN_OPTIONS")
 
 
@@ -82,7 +82,18 @@ def _add_choices(parser: argparse.ArgumentParser) -> None:
         help=f"what is changed: {', '.join(kind.value for kind in FuzzKind)} (all of them)",
     )
     parser.add_argument(
-        "--runs", type=positive, default=1000, metavar="N", help="inputs of a kind (%(default)s)"
+        "--runs",
+        type=positive,
+        default=1000,
+        metavar="N",
+        help="changed models, files or requests of a kind (%(default)s); a changed model that is "
+        "prepared is given several requests",
+    )
+    parser.add_argument(
+        "--minutes",
+        type=_positive_number,
+        metavar="M",
+        help="instead of --runs: go on for so long, with the kinds in turn",
     )
 
 
@@ -104,7 +115,18 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
         help="where findings go (%(default)s)",
     )
     parser.add_argument(
-        "--limit", type=_seconds, default=60.0, metavar="S", help="an input that takes longer hangs"
+        "--progress",
+        type=Path,
+        metavar="FILE",
+        help="go on where FILE says that runs of this seed on this device ended, and write there "
+        "how far this one came; a run at a time",
+    )
+    parser.add_argument(
+        "--limit",
+        type=_positive_number,
+        default=60.0,
+        metavar="S",
+        help="an input that takes longer hangs",
     )
     parser.add_argument(
         "--memory", type=positive, default=2048, metavar="MIB", help="what an input may take"
@@ -132,16 +154,18 @@ def _kinds(text: str) -> tuple[FuzzKind, ...]:
     return tuple(dict.fromkeys(known[name] for name in names))
 
 
-def _seconds(text: str) -> float:
+def _positive_number(text: str) -> float:
     value = float(text)
     if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is no positive number of seconds")
+        raise argparse.ArgumentTypeError(f"{text} is no positive number")
     return value
 
 
 def _command(arguments: argparse.Namespace) -> int:
     if arguments.guided:
         check_guide()
+        if arguments.minutes or arguments.progress:
+            raise InvalidArgument("--guided takes --runs, not --minutes or --progress")
     if arguments.repeat:
         return run(_repeat, arguments)
 
@@ -174,11 +198,10 @@ async def _fuzz(arguments: argparse.Namespace, gathering: Gathering) -> None:
     gathering.expected = len(names) * len(arguments.kind)
     inputs = 0
 
-    def step(text: str) -> None:
+    def step(kind: str, count: int) -> None:
         nonlocal inputs
-        inputs += 1
-        if inputs % _TOLD_EVERY == 0:
-            gathering.step(f"{inputs:,} inputs, {text} on {name}")
+        inputs += count
+        gathering.step(f"{inputs:,} inputs, {kind} on {name}")
 
     for name in names:
         plan = FuzzPlan(
@@ -189,6 +212,8 @@ async def _fuzz(arguments: argparse.Namespace, gathering: Gathering) -> None:
             arguments.limit,
             arguments.out,
             arguments.guided,
+            arguments.minutes and 60 * arguments.minutes,
+            arguments.progress,
         )
         campaign = Campaign(plan, step)
         try:
@@ -200,6 +225,8 @@ async def _fuzz(arguments: argparse.Namespace, gathering: Gathering) -> None:
                     print(f"{row.device}, {row.subject}: {finding.text}")
                     if finding.command:
                         print(f"  {finding.command}")
+            if arguments.progress is not None:
+                print(f"{name}: {campaign.progress.inputs:,} inputs in all, says the progress file")
 
 
 async def _repeat(arguments: argparse.Namespace) -> int:

@@ -27,7 +27,7 @@ from nnasync.suites.fuzz.fills import FILLS, fill_allocations
 from nnasync.suites.fuzz.inputs import Entry, FuzzInput, FuzzKind
 from nnasync.suites.fuzz.kept_model import KeptModel
 from nnasync.suites.fuzz.memory_attempts import with_buffers
-from nnasync.suites.fuzz.requests import request_for
+from nnasync.suites.fuzz.requests import changed_request, request_for
 from nnasync.suites.fuzz.samples import FuzzSample
 from nnasync.suites.fuzz.verdicts import Broken, BrokenPromise, Ending
 
@@ -58,14 +58,12 @@ async def attempt(device: Device, given: FuzzInput, folder: Path, kept: KeptMode
 
 
 async def _attempt(device: Device, given: FuzzInput, folder: Path, kept: KeptModel) -> Ending:
-    sample, request = given.sample, given.request
+    found = await kept.take(given.subject)
+    sample = found[0] if found else given.sample or _loaded(given, folder)
     if sample is None:
-        model = await anyio.to_thread.run_sync(_loaded, given, folder)
-        if model is None:
-            return Ending.REFUSED
-        sample = FuzzSample(model, {})
-        request = _request_of(sample, given.feeds_seed)
-    prepared = await kept.take(sample.model) or await _prepared(device, sample.model)
+        return Ending.REFUSED
+    request = given.request if given.sample else _request_of(sample, given)
+    prepared = found[1] if found else await _prepared(device, sample.model)
     if isinstance(prepared, Ending):
         return prepared
     try:
@@ -76,7 +74,7 @@ async def _attempt(device: Device, given: FuzzInput, folder: Path, kept: KeptMod
         ending, outputs = await _executed(prepared, sample.model, request, given)
     finally:
         if given.leaves_model:
-            kept.keep(sample.model, prepared)
+            kept.keep(given.subject, sample, prepared)
         else:
             await prepared.close()
     if given.kind is FuzzKind.CACHE and outputs is not None:
@@ -84,13 +82,16 @@ async def _attempt(device: Device, given: FuzzInput, folder: Path, kept: KeptMod
     return ending
 
 
-def _loaded(given: FuzzInput, folder: Path) -> Model | None:
-    """The model of a changed file; None where the importer refuses it."""
+def _loaded(given: FuzzInput, folder: Path) -> FuzzSample | None:
+    """The model of a changed file; None where the importer refuses it.
+
+    It takes the loop's time: nothing else waits for that in this process.
+    """
     path = folder / f"changed{given.kind.suffix}"
     path.unlink(missing_ok=True)  # The file before may be mapped by a model still.
     path.write_bytes(given.file)
     try:
-        return load(path)
+        return FuzzSample(load(path), {})
     except NNError:
         return None
     except Exception as error:
@@ -98,7 +99,7 @@ def _loaded(given: FuzzInput, folder: Path) -> Model | None:
         raise BrokenPromise(Broken.ERROR, text) from error
 
 
-def _request_of(sample: FuzzSample, seed: int) -> Request | None:
+def _request_of(sample: FuzzSample, given: FuzzInput) -> Request | None:
     """A request for a model of a file; None where it would be too large."""
     main = sample.model.main
     for index in (*main.input_indexes, *main.output_indexes):
@@ -107,7 +108,9 @@ def _request_of(sample: FuzzSample, seed: int) -> Request | None:
             hal.byte_size(operand.type, [size or 1 for size in operand.dimensions]) > _LARGEST
         ):
             return None
-    return request_for(sample, Editor(Random(seed)))
+    editor = Editor(Random(given.feeds_seed))
+    request = request_for(sample, editor)
+    return request if given.is_fitting else changed_request(editor, request)
 
 
 async def _prepared(device: Device, model: Model) -> PreparedModel | Ending:

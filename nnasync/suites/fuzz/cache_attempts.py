@@ -21,10 +21,7 @@ async def reloaded(
     """What the device makes of its cache files with some bytes changed; None where it refuses."""
     numbers = await device.get_number_of_cache_files_needed()
     with contextlib.ExitStack() as stack:
-        model_cache, data_cache = (
-            [stack.enter_context(tempfile.TemporaryFile()).fileno() for _ in range(number)]
-            for number in numbers
-        )
+        model_cache, data_cache = ([_file(stack) for _ in range(number)] for number in numbers)
         config = PrepareModelConfig(model_cache=model_cache, data_cache=data_cache, token=_TOKEN)
         try:
             prepared = await device.prepare_model(model, config)
@@ -42,6 +39,15 @@ async def reloaded(
         except Exception as error:
             text = f"prepare_model_from_cache: {type(error).__name__}: {error}"
             raise BrokenPromise(Broken.ERROR, text) from error
+
+
+def _file(stack: contextlib.ExitStack) -> int:
+    """A descriptor of an empty file until the stack is closed: in memory, where there are such."""
+    if not hasattr(os, "memfd_create"):
+        return stack.enter_context(tempfile.TemporaryFile()).fileno()
+    fd = os.memfd_create("nnasync-fuzz-cache", os.MFD_CLOEXEC)
+    stack.callback(os.close, fd)
+    return fd
 
 
 def _change(fd: int, edit: ByteEdit) -> None:

@@ -1,7 +1,7 @@
 """A fuzzing process as its parent has it: given tasks, listened to, watched, and mourned.
 
-A process that ends has crashed at the input that it began last. One that says nothing for too long
-hangs, and one that has too much memory is ended before the machine has none: both are killed.
+A process that ends has crashed at the input that it began last. One that does not go on for too
+long hangs, and one that has too much memory is ended before the machine has none: both are killed.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from typing import IO
 
 import anyio
@@ -23,6 +25,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 
 from nnasync.errors import DeviceDied, GeneralFailure, InvalidArgument
 from nnasync.suites.fuzz import usage
+from nnasync.suites.fuzz.board import Board, board_file
 from nnasync.suites.fuzz.conversation import (
     MAX_LINE_BYTES,
     Begun,
@@ -31,11 +34,12 @@ from nnasync.suites.fuzz.conversation import (
     Ready,
     Said,
     Setting,
+    Stretch,
     Task,
     TaskEnded,
     Unfit,
 )
-from nnasync.suites.fuzz.verdicts import Broken, InputResult
+from nnasync.suites.fuzz.verdicts import Broken, Ending, InputResult
 
 WORKER = ("-m", "nnasync.suites.fuzz.worker")
 _START_S = 120.0
@@ -45,16 +49,28 @@ _SLACK_BYTES = 512 << 20
 _said: msgspec.json.Decoder[Said] = msgspec.json.Decoder(Said)
 
 
+Count = Callable[[Counter[Ending]], object]
+"""Is told of inputs that are over, as they come."""
+
+
 class Child:
     """A process in which inputs are tried."""
 
     def __init__(
-        self, setting: Setting, process: anyio.abc.Process, errors: IO[bytes], limit_s: float
+        self,
+        setting: Setting,
+        process: anyio.abc.Process,
+        board: Board,
+        errors: IO[bytes],
+        limit_s: float,
     ) -> None:
         if process.stdout is None:
             raise GeneralFailure("a fuzzing process has no standard output")
         self._setting = setting
         self._process = process
+        self._board = board
+        self._counted = Counter[Ending]()
+        self._count: Count | None = None
         self._errors = errors
         self._limit_s = limit_s
         self._lines = BufferedByteReceiveStream(process.stdout)
@@ -62,8 +78,12 @@ class Child:
         self._killed: Broken | None = None
         self.begun: Begun | None = None
 
-    async def ready(self) -> None:
-        """Wait for the device; raises InvalidArgument with why there is none, DeviceDied."""
+    async def ready(self, fd: int) -> None:
+        """Wait for the device; raises InvalidArgument with why there is none, DeviceDied.
+
+        `fd` is the descriptor of the board.
+        """
+        await self._send(fd)
         await self._send(self._setting)
         said = await self._hear(_START_S)
         if isinstance(said, Unfit):
@@ -79,17 +99,29 @@ class Child:
             self._most_bytes = resident + self._setting.memory_bytes + _SLACK_BYTES
 
     async def does(
+        self, task: Task, done: Callable[[Begun, InputResult], object], count: Count | None = None
+    ) -> TaskEnded | None:
+        """Have a task carried out; None where the process was lost in it, and `done` heard why.
+
+        Of a stretch `done` hears of what is broken, and `count` of the other inputs.
+        """
+        self.begun, self._count = None, count
+        await self._send(task)
+        try:
+            return await self._listen(task, done)
+        finally:
+            self._tell()
+
+    async def _listen(
         self, task: Task, done: Callable[[Begun, InputResult], object]
     ) -> TaskEnded | None:
-        """Have a task carried out; None where the process was lost in it, and `done` heard why."""
-        self.begun = None
-        await self._send(task)
+        is_stretch = isinstance(task, Stretch)
         while True:
-            said = await self._hear(self._limit_s)
+            said = await self._hear(math.inf if is_stretch else self._limit_s)
             if isinstance(said, Begun):
                 self.begun = said
-            elif isinstance(said, Done) and self.begun is not None:
-                begun, self.begun = self.begun, None
+            elif isinstance(said, Done):
+                begun, self.begun = self.begun or Begun(said.number, said.part), None
                 done(begun, said.result)
             elif isinstance(said, TaskEnded):
                 return said
@@ -99,10 +131,19 @@ class Child:
                 code = await self._end()
                 if isinstance(task, Guided) and code == 0:
                     return TaskEnded()
+                if is_stretch and self._board.is_busy:
+                    self.begun = Begun(*self._board.place)
                 if self.begun is None:
                     raise DeviceDied(f"a fuzzing process died: {_ending(code)}{self._last_words()}")
                 done(self.begun, self._verdict(code))
                 return None
+
+    def _tell(self) -> None:
+        """Tell of the inputs that are over since it was told last."""
+        ended = self._board.endings()
+        if self._count is not None and ended != self._counted:
+            self._count(ended - self._counted)
+        self._counted = ended
 
     async def _hear(self, limit_s: float) -> Said | None:
         """The next line; None at the end, whoever made it."""
@@ -128,11 +169,19 @@ class Child:
             self._process.kill()
 
     async def watch(self) -> None:
-        """End the process where it has too much memory; runs beside it."""
+        """End the process where it has too much memory or does not go on; runs beside it."""
+        place, since_s = self._board.place, time.monotonic()
         while self._process.returncode is None:
             if usage.resident_bytes(self._process.pid) > self._most_bytes:
                 self.kill(Broken.MEMORY)
                 return
+            now_s = time.monotonic()
+            if self._board.place != place or not self._board.is_busy:
+                place, since_s = self._board.place, now_s
+            elif now_s - since_s > self._limit_s:
+                self.kill(Broken.HANG)
+                return
+            self._tell()
             await anyio.sleep(_WATCH_S)
 
     def _verdict(self, code: int) -> InputResult:
@@ -160,7 +209,7 @@ class Child:
         found = found or everything.split("\n")[-1:]
         return "".join(f"; {' '.join(line.split())[:200]}" for line in found if line)
 
-    async def _send(self, message: Setting | Task) -> None:
+    async def _send(self, message: int | Setting | Task) -> None:
         channel = self._process.stdin
         if channel is None:
             raise GeneralFailure("a fuzzing process has no standard input")
@@ -179,16 +228,19 @@ class Child:
 @asynccontextmanager
 async def child(setting: Setting, limit_s: float) -> AsyncIterator[Child]:
     """A process with its device open; it is gone at the end."""
-    with tempfile.TemporaryFile() as errors:
+    with ExitStack() as stack:
+        errors = stack.enter_context(tempfile.TemporaryFile())
+        fd = board_file(stack)
         process = await anyio.open_process(
             [sys.executable, *WORKER],
             stdout=subprocess.PIPE,
             stderr=errors,
             start_new_session=True,  # Ctrl-C is the parent's, also while the child starts.
+            pass_fds=(fd,),
         )
         try:
-            one = Child(setting, process, errors, limit_s)
-            await one.ready()
+            one = Child(setting, process, stack.enter_context(Board(fd)), errors, limit_s)
+            await one.ready(fd)
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(one.watch)
                 try:

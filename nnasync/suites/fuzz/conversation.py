@@ -1,4 +1,8 @@
-"""What a fuzzing process is told, and what it says, as lines of JSON."""
+"""What a fuzzing process is told, and what it says, as lines of JSON.
+
+Of the inputs of a `Stretch` only those are told that end badly; how far the process is, and how the
+others ended, is on its `Board`.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ MAX_LINE_BYTES = 64 << 20
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """Where inputs are tried: first line of all.
+    """Where inputs are tried: the first line of all but the descriptor of the board.
 
     device: its name, or module:factory. isolate: it runs in a process of its own. corpus: folder of
     files to begin with besides the own ones. memory_bytes: what one input may take. is_sanitized:
@@ -41,6 +45,7 @@ class Single(msgspec.Struct, frozen=True, tag="single"):
     seed: int = 0
     kind: FuzzKind = FuzzKind.MODELS
     number: int = 0
+    part: int = 0
 
 
 class Guided(msgspec.Struct, frozen=True, tag="guided"):
@@ -64,15 +69,17 @@ class Begun(msgspec.Struct, frozen=True, tag="begun"):
     """An input begins; `recipe` and `digest` where it is one that may not come back."""
 
     number: int
+    part: int = 0
     recipe: Recipe | None = None
     digest: str = ""
 
 
 class Done(msgspec.Struct, frozen=True, tag="done"):
-    """What came of the input that began last."""
+    """What came of the input that began last; of a stretch only those are told that are broken."""
 
     number: int
     result: InputResult
+    part: int = 0
 
 
 class TaskEnded(msgspec.Struct, frozen=True, tag="ended"):

@@ -56,7 +56,7 @@ def guide(
         name = random.Random(number // 100).choice(names)
         recipe = Recipe(task.kind, name, tuple(decisions_in(data)))
         given = made(recipe, seeds)
-        say(Begun(number, recipe, given.digest))
+        say(Begun(number, 0, recipe, given.digest))
         say(Done(number, tried(given)))
 
     _fuzz(one, task)

@@ -42,7 +42,14 @@ class FuzzKind(enum.Enum):
         """The suffix of the files of the kind; empty where it is none of files."""
         return f".{self.value}" if self in _FILES else ""
 
+    @property
+    def parts(self) -> int:
+        """How many inputs of the kind have a number, as far as its model is prepared."""
+        return PARTS if self is FuzzKind.MODELS or self in _FILES else 1
 
+
+PARTS = 8
+"""So many requests are inputs of one changed model, where it is prepared: the first one fits."""
 ROUND = 200
 """So many inputs that leave the model as it is have the same one in a row, prepared once."""
 _OF_ONE_MODEL = (FuzzKind.REQUESTS, FuzzKind.MEMORY)
@@ -58,23 +65,29 @@ class Entry(enum.Enum):
     FENCED = "fenced"
 
 
+_ENTRIES = (Entry.SYNC, Entry.SYNC, Entry.SYNC, Entry.QUEUED, Entry.FENCED)
+
+
 class Recipe(msgspec.Struct, frozen=True):
     """An input as data: its kind, the name of its seed, and the decisions of its changes.
 
-    `content` is a whole changed file, where the seed is one that only its owner has.
+    `content` is a whole changed file, where the seed is one that only its owner has. A `part` above
+    0 is another request for the model, of decisions behind those of the model and its first one.
     """
 
     kind: FuzzKind
     seed: str
     decisions: tuple[int, ...] = ()
     content: bytes | None = None
+    part: int = 0
 
 
 class FuzzInput(msgspec.Struct, frozen=True):
     """What a device is given: a model, or a file of one, and what is done with it.
 
     `feeds_seed` chooses the values for the inputs of a model that a file holds. `is_fitting` is
-    whether the request is one that fits, as far as shapes are known.
+    whether the request is one that fits, as far as shapes are known, `is_followed` whether another
+    request for the same model comes next.
     """
 
     kind: FuzzKind
@@ -86,11 +99,18 @@ class FuzzInput(msgspec.Struct, frozen=True):
     feeds_seed: int = 0
     edits: tuple[ByteEdit, ...] = ()
     acts: tuple[MemoryAct, ...] = ()
+    part: int = 0
+    is_followed: bool = False
+
+    @property
+    def subject(self) -> Model | bytes:
+        """What several inputs may have in common: the model, or the file of one."""
+        return self.file if self.sample is None else self.sample.model
 
     @property
     def leaves_model(self) -> bool:
-        """Whether the model is that of the seed: one that is prepared may serve several inputs."""
-        return self.kind in _OF_ONE_MODEL
+        """Whether a prepared model may serve the next input, too."""
+        return self.is_followed or self.kind in _OF_ONE_MODEL
 
     @property
     def digest(self) -> str:
@@ -104,6 +124,8 @@ class FuzzInput(msgspec.Struct, frozen=True):
             for pool in request.pools:
                 said.update(pool.view if hasattr(pool, "view") else repr(pool).encode())
         said.update(repr((self.kind, self.entry, self.feeds_seed, self.edits, self.acts)).encode())
+        if self.part:
+            said.update(repr((self.part, self.is_fitting)).encode())
         return said.hexdigest()[:16]
 
 
@@ -122,27 +144,56 @@ def fuzz_seed_of(seed: int, number: int, kind: FuzzKind, seeds: FuzzSeeds) -> st
     return random.Random(f"{seed}:{kind.value}:{number}:seed").choice(seeds.names(kind.suffix))
 
 
-def recipe_of(seed: int, number: int, kind: FuzzKind, seeds: FuzzSeeds) -> Recipe:
+def recipe_of(seed: int, number: int, kind: FuzzKind, seeds: FuzzSeeds, part: int = 0) -> Recipe:
     """The recipe of a numbered input of a seed, its decisions written down."""
     source = RecordedRandom(f"{seed}:{kind.value}:{number}")
     name = fuzz_seed_of(seed, number, kind, seeds)
-    _made(kind, name, source, seeds)
-    return Recipe(kind, name, tuple(source.decisions))
+    given = _made(kind, name, source, seeds)
+    decisions = source.decisions
+    if part:
+        source = _part_source(seed, number, kind, part)
+        next_part(given, part, source)
+        decisions += source.decisions
+    return Recipe(kind, name, tuple(decisions), part=part)
 
 
 def numbered(seed: int, number: int, kind: FuzzKind, seeds: FuzzSeeds) -> FuzzInput:
-    """A numbered input of a seed."""
+    """A numbered input of a seed: the first part, where it has several."""
     source = RecordedRandom(f"{seed}:{kind.value}:{number}")
     name = fuzz_seed_of(seed, number, kind, seeds)
     return _made(kind, name, source, seeds)
+
+
+def numbered_part(given: FuzzInput, seed: int, number: int, part: int) -> FuzzInput:
+    """A later part of a numbered input, of any part before it."""
+    return next_part(given, part, _part_source(seed, number, given.kind, part))
+
+
+def _part_source(seed: int, number: int, kind: FuzzKind, part: int) -> RecordedRandom:
+    return RecordedRandom(f"{seed}:{kind.value}:{number}:{part}")
 
 
 def made(recipe: Recipe, seeds: FuzzSeeds) -> FuzzInput:
     """The input of a recipe; raises InvalidArgument for a seed that is not there."""
     source = ReplayedRandom(recipe.decisions)
     if recipe.content is not None:
-        return FuzzInput(recipe.kind, file=recipe.content, feeds_seed=source.getrandbits(32))
-    return _made(recipe.kind, recipe.seed, source, seeds)
+        given = FuzzInput(recipe.kind, file=recipe.content, feeds_seed=source.getrandbits(32))
+    else:
+        given = _made(recipe.kind, recipe.seed, source, seeds)
+    return next_part(given, recipe.part, source) if recipe.part else given
+
+
+def next_part(given: FuzzInput, part: int, source: random.Random) -> FuzzInput:
+    """The same model with another request; every second one fits."""
+    is_fitting = source.random() < 0.5
+    given = msgspec.structs.replace(given, part=part, is_fitting=is_fitting)
+    if given.sample is None:
+        return msgspec.structs.replace(given, feeds_seed=source.getrandbits(32))
+    mutator = Mutator(source)
+    request = _request(given.sample, mutator)
+    if request is not None and not is_fitting:
+        request = changed_request(mutator, request)
+    return msgspec.structs.replace(given, request=request, entry=source.choice(_ENTRIES))
 
 
 def _made(kind: FuzzKind, name: str, source: random.Random, seeds: FuzzSeeds) -> FuzzInput:
@@ -156,13 +207,12 @@ def _made(kind: FuzzKind, name: str, source: random.Random, seeds: FuzzSeeds) ->
     is_fitting = kind is not FuzzKind.REQUESTS
     if request is not None and not is_fitting:
         request = changed_request(mutator, request)
-    entry = source.choice((Entry.SYNC, Entry.SYNC, Entry.SYNC, Entry.QUEUED, Entry.FENCED))
     return FuzzInput(
         kind,
         sample,
         request,
         is_fitting,
-        entry,
+        source.choice(_ENTRIES),
         edits=byte_edits(source) if kind is FuzzKind.CACHE else (),
         acts=memory_acts(mutator, sample.model) if kind is FuzzKind.MEMORY else (),
     )

@@ -23,7 +23,7 @@ def _pages(pid: int | str, field: int) -> int:
 
 
 def forget_peak() -> None:
-    """Have the most memory counted from now on."""
+    """Have the most memory counted from now on, where the system does that."""
     try:
         with open("/proc/self/clear_refs", "wb") as file:
             file.write(b"5")
@@ -32,13 +32,9 @@ def forget_peak() -> None:
 
 
 def peak_bytes() -> int:
-    """The most memory that this process had since `forget_peak`; 0 where that is not known."""
-    try:
-        with open("/proc/self/status", "rb") as file:
-            line = next(line for line in file if line.startswith(b"VmHWM"))
-    except (OSError, StopIteration):
-        return 0
-    return int(line.split()[1]) * 1024
+    """The most memory that this process had since `forget_peak`, or ever."""
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else most * 1024
 
 
 def limit_address_space(more_bytes: int) -> None:

@@ -1,8 +1,9 @@
 """A process in which inputs are tried: `python -m nnasync.suites.fuzz.worker`.
 
-The setting comes in as the first line of standard input, then one task a line; what is said goes
-out as lines on what was standard output. Whatever the device does to this process, the last line
-says at which input. What a device prints goes to standard error, and so do the stacks of a crash.
+The descriptor of the board comes in as the first line of standard input, the setting as the
+second, then one task a line; what is said goes out as lines on what was standard output. Whatever
+the device does to this process, the board or the last line says at which input. What a device
+prints goes to standard error, and so do the stacks of a crash.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from nnasync.device import Device
 from nnasync.errors import NNError
 from nnasync.suites.fuzz import usage
 from nnasync.suites.fuzz.attempts import attempt
+from nnasync.suites.fuzz.board import Board
 from nnasync.suites.fuzz.conversation import (
     Begun,
     Done,
@@ -41,7 +43,7 @@ from nnasync.suites.fuzz.conversation import (
     Unfit,
 )
 from nnasync.suites.fuzz.guided import guide
-from nnasync.suites.fuzz.inputs import FuzzInput, made, numbered, recipe_of
+from nnasync.suites.fuzz.inputs import FuzzInput, made, numbered, numbered_part, recipe_of
 from nnasync.suites.fuzz.kept_model import KeptModel
 from nnasync.suites.fuzz.seeds import FuzzSeeds
 from nnasync.suites.fuzz.verdicts import Broken, BrokenPromise, InputResult
@@ -58,14 +60,21 @@ class _Worker:
     """The device and the seeds, and a way to say things."""
 
     def __init__(
-        self, setting: Setting, device: Device, folder: Path, say: Callable[[Said], None]
+        self,
+        setting: Setting,
+        device: Device,
+        folder: Path,
+        board: Board,
+        say: Callable[[Said], None],
     ) -> None:
         self._setting = setting
         self._device = device
         self._folder = folder
+        self._board = board
         self._kept = KeptModel()
         self.say = say
         self.seeds = FuzzSeeds(Path(setting.corpus) if setting.corpus else None)
+        self._most_resident = usage.resident_bytes()
 
     async def does(self, task: Stretch | Single) -> None:
         """Carry a task out."""
@@ -80,34 +89,56 @@ class _Worker:
     async def _inputs(self, task: Stretch | Single) -> None:
         if isinstance(task, Stretch):
             for number in range(task.start, task.stop):
-                self.say(Begun(number))
-                given = numbered(task.seed, number, task.kind, self.seeds)
-                self.say(Done(number, await self.tried(given)))
+                await self._parts(task, number)
         else:
             await self._single(task)
+
+    async def _parts(self, task: Stretch, number: int) -> None:
+        """Try a numbered input and, while its model stays prepared, the further ones of it."""
+        self._board.begin(number, 0)
+        given = numbered(task.seed, number, task.kind, self.seeds)
+        for part in range(task.kind.parts):
+            if part:
+                self._board.begin(number, part)
+                given = numbered_part(given, task.seed, number, part)
+            is_followed = part + 1 < task.kind.parts
+            result = await self.tried(msgspec.structs.replace(given, is_followed=is_followed))
+            self._board.end(result.ending)
+            if result.broken is not None:
+                self.say(Done(number, result, part))
+                return
+            if not self._kept.is_of(given.subject):
+                return
 
     async def _single(self, task: Single) -> None:
         recipe = task.recipe
         if recipe is None:
-            recipe = recipe_of(task.seed, task.number, task.kind, self.seeds)
+            recipe = recipe_of(task.seed, task.number, task.kind, self.seeds, task.part)
             if not self.seeds.is_own(recipe.seed):
                 given = made(recipe, self.seeds)
                 recipe = msgspec.structs.replace(recipe, content=given.file)
         given = made(recipe, self.seeds)
-        self.say(Begun(task.number, recipe, given.digest))
+        self.say(Begun(task.number, task.part, recipe, given.digest))
         self.say(Done(task.number, await self.tried(given)))
 
     async def tried(self, given: FuzzInput) -> InputResult:
-        """What comes of an input, once, or several times where it may leak."""
-        before = usage.resident_bytes()
+        """What comes of an input, once, or several times where it may leak.
+
+        That is where the process has more memory than after any input before, and not only more
+        than right before: what C libraries keep and give back goes up and down.
+        """
         result = await self._once(given)
-        if result.broken is None and usage.resident_bytes() - before > LEAK_BYTES:
+        resident = usage.resident_bytes()
+        most, self._most_resident = self._most_resident, max(resident, self._most_resident)
+        if result.broken is None and resident - most > LEAK_BYTES:
             return await self._watched(given, result)
         return result
 
     async def _once(self, given: FuzzInput) -> InputResult:
-        usage.forget_peak()
+        limit = self._setting.memory_bytes
         before = usage.resident_bytes()
+        if usage.peak_bytes() - before > limit // 2:
+            usage.forget_peak()
         try:
             ending = await attempt(self._device, given, self._folder, self._kept)
         except BrokenPromise as promise:
@@ -116,13 +147,13 @@ class _Worker:
             text = f"closing: {type(error).__name__}: {error}"
             return InputResult(broken=Broken.ERROR, text=text)
         taken = usage.peak_bytes() - before
-        if taken > self._setting.memory_bytes:
+        if taken > limit:
             return InputResult(broken=Broken.MEMORY, text=f"it took {taken >> 20} MiB")
         return InputResult(ending)
 
     async def _watched(self, given: FuzzInput, result: InputResult) -> InputResult:
         """Whether each further time takes more memory, as the first one did."""
-        sizes = []
+        sizes, given = [], msgspec.structs.replace(given, is_followed=False)
         for _ in range(LEAK_REPEATS):
             await self._once(given)
             gc.collect()
@@ -144,6 +175,7 @@ def _work(channel: int) -> None:
             line = line[os.write(channel, line) :]
 
     read = sys.stdin.buffer.readline
+    board = Board(int(read()))
     setting = msgspec.json.decode(read(), type=Setting)
     tasks: msgspec.json.Decoder[Task] = msgspec.json.Decoder(Task)
     isolate = [setting.device] if setting.isolate else []
@@ -155,9 +187,11 @@ def _work(channel: int) -> None:
                 portal.call(_opened, setting.device, isolate, folder)
             ) as runtime,
         ):
-            worker = _Worker(setting, runtime.devices[0], Path(folder), say)
+            worker = _Worker(setting, runtime.devices[0], Path(folder), board, say)
             if not setting.is_sanitized:
                 usage.limit_address_space(2 * setting.memory_bytes + _MORE_ADDRESSES)
+            gc.collect()
+            gc.freeze()  # What is there by now stays: looking through it again finds nothing.
             say(Ready(worker.seeds.names("")[0]))
             while line := read():
                 task = tasks.decode(line)

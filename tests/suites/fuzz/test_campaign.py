@@ -21,7 +21,9 @@ from nnasync.suites.fuzz import (
     read_finding,
     repeat,
 )
+from nnasync.suites.fuzz.campaign import STRETCH
 from nnasync.suites.fuzz.inputs import fuzz_seed_of
+from nnasync.suites.fuzz.progress import read_progress
 from nnasync.suites.fuzz.seeds import FuzzSeeds
 
 PLACE = "tests.suites.fuzz.wrong"
@@ -76,7 +78,7 @@ def test_a_campaign_shrinks_what_it_finds_and_goes_on(
     setting = Setting(f"{PLACE}:undefined")
     plan = FuzzPlan(setting, (FuzzKind.CACHE,), runs, seed, out=tmp_path / "out")
     kinds: list[str] = []
-    campaign = Campaign(plan, kinds.append)
+    campaign = Campaign(plan, lambda kind, count: kinds.extend([kind] * count))
     run(campaign.run)
     (row,), (found,) = campaign.rows(), campaign.findings
     assert kinds == ["cache"] * runs
@@ -89,6 +91,51 @@ def test_a_campaign_shrinks_what_it_finds_and_goes_on(
     assert {figure.name: figure.value for figure in row.figures}["inputs"] == runs
     assert main(["fuzz", "--repeat", str(path)]) == 1
     assert "is undefined memory: outputs depend on" in capsys.readouterr().out
+
+
+def test_a_campaign_goes_on_where_an_earlier_one_ended(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One of a number of models and one of a time, which is over before the second stretch."""
+    file, device = tmp_path / "progress.json", f"{PLACE}:right"
+    command = ["fuzz", "--device", device, "--kind", "requests", "--out", str(tmp_path / "out")]
+    command += ["--progress", str(file)]
+    assert main([*command, "--runs", "3"]) == 0
+    setting = Setting(device)
+    first = read_progress(file, setting, 0)
+    assert (first.kinds[FuzzKind.REQUESTS].next, first.inputs) == (3, 3)
+    assert main([*command, "--minutes", "1e-9"]) == 0
+    assert read_progress(file, setting, 0) == first
+    assert main([*command, "--minutes", "1e-9", "--seed", "1"]) == 0
+    assert main([*command, "--runs", "4"]) == 0
+    both = read_progress(file, setting, 0)
+    assert (both.kinds[FuzzKind.REQUESTS].next, both.inputs) == (7, 7)
+    assert sum(both.kinds[FuzzKind.REQUESTS].endings.values()) == 7
+    assert "7 inputs in all" in capsys.readouterr().out
+
+
+def test_time_is_spent_on_the_kinds_in_turn() -> None:
+    """So much time that one stretch of each begins, by a clock that jumps."""
+    plan = FuzzPlan(Setting("nnasync-reference"), (FuzzKind.REQUESTS, FuzzKind.MEMORY), seconds=1.0)
+    campaign = Campaign(plan, now_s=iter((0.0, 0.1, 0.9, 1.0)).__next__)
+    run(campaign.run)
+    assert {kind: each.next for kind, each in campaign.progress.kinds.items()} == {
+        FuzzKind.REQUESTS: STRETCH,
+        FuzzKind.MEMORY: STRETCH,
+    }
+
+
+def test_what_does_not_say_how_far_fuzzing_came_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "progress.json"
+    path.write_text('{"format": 2}')
+    command = ["fuzz", "--device", "nnasync-reference", "--progress", str(path)]
+    assert main(command) == 1
+    assert f"{path} has format 2; this version reads 1" in capsys.readouterr().err
+    path.write_text("[]")
+    assert main(command) == 1
+    assert f"{path} does not say how far fuzzing came" in capsys.readouterr().err
 
 
 def test_what_is_no_finding_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

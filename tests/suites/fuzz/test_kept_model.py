@@ -12,8 +12,19 @@ from nnasync._core.runtime import open_runtime
 from nnasync.errors import DeviceDied
 from nnasync.hal import Model
 from nnasync.suites.fuzz.attempts import attempt
-from nnasync.suites.fuzz.inputs import ROUND, FuzzKind, fuzz_seed_of, numbered
+from nnasync.suites.fuzz.inputs import (
+    PARTS,
+    ROUND,
+    FuzzInput,
+    FuzzKind,
+    fuzz_seed_of,
+    made,
+    numbered,
+    numbered_part,
+    recipe_of,
+)
 from nnasync.suites.fuzz.kept_model import KeptModel
+from nnasync.suites.fuzz.samples import FuzzSample
 from nnasync.suites.fuzz.seeds import FuzzSeeds
 from nnasync.suites.fuzz.small_models import EXAMPLE
 from nnasync.suites.fuzz.verdicts import Ending
@@ -72,6 +83,48 @@ async def test_changed_models_are_prepared_each(tmp_path: Path) -> None:
     assert device.prepared >= endings.count(Ending.RAN) > 1
 
 
+@pytest.mark.parametrize("kind", [FuzzKind.MODELS, FuzzKind.NNM])
+async def test_parts_of_a_number_share_a_prepared_model(kind: FuzzKind, tmp_path: Path) -> None:
+    kept = KeptModel()
+    async with open_runtime(devices=["nnasync-reference"]) as rt:
+        device: Any = Counted(rt.devices[0])
+        given, number = await first_prepared(device, kind, tmp_path, kept)
+        before = device.prepared
+        for part in range(1, PARTS):
+            given = numbered_part(given, 1, number, part)
+            is_followed = part + 1 < PARTS
+            follows = msgspec.structs.replace(given, is_followed=is_followed)
+            await attempt(device, follows, tmp_path, kept)
+            assert kept.is_of(given.subject) is is_followed
+    assert device.prepared == before
+
+
+async def first_prepared(
+    device: Any, kind: FuzzKind, folder: Path, kept: KeptModel
+) -> tuple[FuzzInput, int]:
+    """The first input of a seed whose model is prepared, and its number."""
+    for number in range(200):
+        given = msgspec.structs.replace(numbered(1, number, kind, SEEDS), is_followed=True)
+        await attempt(device, given, folder, kept)
+        if kept.is_of(given.subject):
+            return given, number
+    raise AssertionError("none of 200 models is prepared")
+
+
+@pytest.mark.one_loop("nothing waits")
+async def test_a_part_is_the_same_from_its_recipe() -> None:
+    """And parts are requests of their own, every second one or so a changed one."""
+    number = next(n for n in range(50) if numbered(1, n, FuzzKind.MODELS, SEEDS).request)
+    given, inputs = numbered(1, number, FuzzKind.MODELS, SEEDS), []
+    for part in range(1, PARTS):
+        given = numbered_part(given, 1, number, part)
+        inputs.append(given)
+        recipe = recipe_of(1, number, FuzzKind.MODELS, SEEDS, part)
+        assert made(recipe, SEEDS).digest == given.digest
+    assert len({each.digest for each in inputs}) == len(inputs)
+    assert {each.is_fitting for each in inputs} == {True, False}
+
+
 async def test_what_died_is_prepared_again(tmp_path: Path) -> None:
     kept = KeptModel()
     async with open_runtime(devices=["nnasync-reference"]) as rt:
@@ -87,7 +140,8 @@ async def test_what_died_is_prepared_again(tmp_path: Path) -> None:
 
 async def test_one_of_another_model_is_closed() -> None:
     kept, prepared = KeptModel(), Closable()
-    kept.keep(EXAMPLE, prepared)  # type: ignore[arg-type]  # only its close is called
+    sample = FuzzSample(EXAMPLE, {})
+    kept.keep(EXAMPLE, sample, prepared)  # type: ignore[arg-type]  # only its close is called
     other: Model = msgspec.structs.replace(EXAMPLE)
     assert await kept.take(other) is None
     assert prepared.closed == 1
