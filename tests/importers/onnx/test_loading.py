@@ -213,3 +213,10 @@ def test_an_output_that_is_an_input_is_not_run_whole(tmp_path: Path) -> None:
     path = written(tmp_path, message([], X, X, opset=6))
     with pytest.raises(ModelError, match='output "x" is an input, and computed by no node'):
         nn.load(path)
+
+
+def test_an_output_that_is_stated_twice_is_not_run_whole(tmp_path: Path) -> None:
+    """ONNX Runtime writes only one of the two places."""
+    path = written(tmp_path, message([node("Identity", ["x"], ["y"])], X, [*Y, *Y], opset=6))
+    with pytest.raises(ModelError, match='output "y" is stated twice'):
+        nn.load(path)

@@ -16,13 +16,16 @@ from nnasync.memory import Pool
 def wrap(graph: OnnxGraph, file: bytes | Pool, name: str, reason: str) -> Model:
     """The model that runs a file whole; `reason` becomes a part of the name of the file's operand.
 
-    Raises ModelError for inputs or outputs that no operand can hold, and for an output that is an
-    input as it is, which ONNX Runtime does not copy to where an output is to be.
+    Raises ModelError for inputs or outputs that no operand can hold, and for outputs that ONNX
+    Runtime leaves unwritten: one that is an input as it is, and one that is stated twice.
     """
-    given = {port.name for port in graph.inputs}
+    given, stated = {port.name for port in graph.inputs}, set[str]()
     for port in graph.outputs:
         if port.name in given:
             raise ModelError(f'output "{port.name}" is an input, and computed by no node')
+        if port.name in stated:
+            raise ModelError(f'output "{port.name}" is stated twice')
+        stated.add(port.name)
     return whole(
         ONNX.name,
         file,
