@@ -88,14 +88,19 @@ class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
             for index, each in enumerate(points(document, axes))
         )
 
-    def check_scaled(self) -> None:
-        """Raise ExperimentError where `scaled` names no stream."""
+    def check_names(self) -> None:
+        """Raise ExperimentError where `scaled`, or what runs `beside` a network, is no stream."""
         names = [stream.name for stream in self.streams]
-        if unknown := set(self.scaled) - set(names):
-            raise ExperimentError(
-                f"scaled: there is no stream {', '.join(sorted(unknown))}; there is "
-                f"{', '.join(names)}"
-            )
+        named = {"scaled": set(self.scaled)}
+        for number, stream in enumerate(self.streams):
+            if isinstance(stream.cost, Network):
+                named[f"streams[{number}].cost.beside"] = set(stream.cost.beside)
+        for key, wanted in named.items():
+            if unknown := wanted - set(names):
+                raise ExperimentError(
+                    f"{key}: there is no stream {', '.join(sorted(unknown))}; there is "
+                    f"{', '.join(names)}"
+                )
 
     @property
     def has_unmeasured(self) -> bool:
@@ -119,9 +124,9 @@ class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
         Raises:
             ExperimentError: There is a load, and nothing that it could scale; or what `scaled`
-                names is not there.
+                names, or what runs `beside` a network, is not there.
         """
-        self.check_scaled()
+        self.check_names()
         if self.load is None:
             return Workload(self.streams)
         chosen = [s for s in self.streams if not self.scaled or s.name in self.scaled]
@@ -201,7 +206,7 @@ def _checked(values: dict[str, float | str], document: dict[str, Any]) -> Experi
     """The experiment at one point, with streams and a policy that can be made."""
     try:
         experiment = experiment_of(document)
-        experiment.check_scaled()
+        experiment.check_names()
         if not experiment.has_unmeasured:
             experiment.workload()
         experiment.make_policy()

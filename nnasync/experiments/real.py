@@ -13,11 +13,12 @@ is not told of the deadline, and so cannot go by it.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import gc
 import math
 from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import anyio
 import numpy as np
@@ -123,6 +124,7 @@ class _RealRun:
             if (borders := _borders(stream)) is not None
         }
         self.streams: list[_RealStream] = []
+        self.due: collections.deque[_Request] = collections.deque()
         self.start_ns = 0
         self.failure: NNError | None = None
 
@@ -209,12 +211,15 @@ class _RealRun:
                 async for due in arrivals:
                     self._sample(sum(queued))
                     for arrival in due:
-                        answers.start_soon(self._answer, arrival, planner, answers.cancel_scope)
+                        self.due.append(self.streams[arrival.stream].request(arrival))
+                        answers.start_soon(self._answer, planner, answers.cancel_scope)
 
-    async def _answer(self, arrival: Arrival, planner: Planner, scope: anyio.CancelScope) -> None:
-        """Have a request answered; a call that fails, and is not just refused, ends the run."""
+    async def _answer(self, planner: Planner, scope: anyio.CancelScope) -> None:
+        """Have the next request answered; a call that fails, and is not refused, ends the run."""
+        # The next one, and not a certain one, as tasks of a loop may begin in any order.
+        request = self.due.popleft()
         try:
-            await self.streams[arrival.stream].answer(arrival, planner)
+            await self.streams[request.stream].answer(request, planner)
         except NNError as error:
             self.failure = self.failure or error
             scope.cancel()
@@ -230,6 +235,15 @@ class _RealRun:
             for stream in self.workload.streams
             if stream.late == "finish" and stream.deadline_ms is not None
         ]
+
+
+class _Request(NamedTuple):
+    """A request that is due; its number is that of the record."""
+
+    stream: int
+    number: int
+    planned_ns: int
+    cost_ns: int
 
 
 class _RealStream:
@@ -267,17 +281,21 @@ class _RealStream:
             for _ in range(self._stream.arrivals.callers):
                 self._think(planner, 0)
 
-    async def answer(self, arrival: Arrival, planner: Planner) -> None:
-        """Make the call, and write down what became of it; then its caller thinks."""
-        run, stream, planned_ns = self._run, self._stream, arrival.planned_ns
-        request = run.recorder.submitted(self.number, planned_ns)
+    def request(self, arrival: Arrival) -> _Request:
+        """A request that is due, written down."""
+        number = self._run.recorder.submitted(self.number, arrival.planned_ns)
         cost_ns = next(self._costs, 0) if self.is_closed else arrival.cost_ns
-        ANSWERED.set((self.number, request))
-        outcome = await self._outcome(planned_ns, self._arrays(cost_ns))
+        return _Request(self.number, number, arrival.planned_ns, cost_ns)
+
+    async def answer(self, request: _Request, planner: Planner) -> None:
+        """Make the call, and write down what became of it; then its caller thinks."""
+        run, stream, planned_ns = self._run, self._stream, request.planned_ns
+        ANSWERED.set((self.number, request.number))
+        outcome = await self._outcome(planned_ns, self._arrays(request.cost_ns))
         ended_ns = now_ns() - run.start_ns
         if outcome is Outcome.MET and ended_ns > planned_ns + stream.deadline_ns:
             outcome = Outcome.LATE
-        run.recorder.ended(self.number, request, planned_ns, ended_ns, outcome)
+        run.recorder.ended(self.number, request.number, planned_ns, ended_ns, outcome)
         if self.is_closed:
             self._think(planner, ended_ns)
 

@@ -21,6 +21,9 @@ from nnasync.errors import ExperimentError
 from nnasync.experiments.checks import whole_ns
 
 _ROWS = 4096
+_NAMED = 20
+"""So many streams of a file are named, where the one that is looked for is none of them."""
+
 _ZONE = re.compile(r"[+-]\d\d:?\d\d$")
 _MOST_S = 9_000_000_000
 """Seconds from 1970 that are a date which nanoseconds can count to: years 1685 to 2255."""
@@ -55,11 +58,13 @@ def read_trace(
     Only rows with `stream` in the column for it count, where there is one. Times are numbers of
     `time_unit_ns` each, or ISO dates; they are divided by `speed`. Raises
     ExperimentError for a file that cannot be read, for a column that is missing, for what is no
-    number, for a negative cost and for times that go back.
+    number, for a negative cost and for times that go back; and at the end for a file without a
+    row that counts.
     """
     names = [name for name in columns if name is not None]
     origin = last = None
-    first_row = 1
+    first_row, has_any = 1, False
+    others: set[str] = set()
     for values in _blocks(Path(path), names):
         found = dict(zip(names, values, strict=True))
         where = _Where(path, first_row)
@@ -70,12 +75,26 @@ def read_trace(
         first_row += len(times)
         chosen = np.ones(len(times), bool)
         if columns.stream is not None:
-            chosen = np.array([str(each) == stream for each in found[columns.stream]], bool)
+            whose = list(map(str, found[columns.stream]))
+            chosen = np.array([each == stream for each in whose], bool)
+            others.update(whose if len(others) < _NAMED else ())
         costs_ns = None
         if columns.cost is not None:
             costs_ns = _costs(found[columns.cost], where, columns.cost, cost_unit_ns)[chosen]
         if chosen.any():
+            has_any = True
             yield TraceBlock(whole_ns((times - origin) / speed)[chosen], costs_ns)
+    if not has_any:
+        raise ExperimentError(f"{path} has no {_missing(stream, others)}")
+
+
+def _missing(stream: str, others: set[str]) -> str:
+    """What a file has none of: rows of a stream, where it has those of others, or rows at all."""
+    if not others:
+        return "rows"
+    named = ", ".join(map(repr, sorted(others)[:_NAMED]))
+    more = " and more" if len(others) > _NAMED else ""
+    return f"rows of the stream {stream!r}; there is {named}{more}"
 
 
 class _Where(NamedTuple):

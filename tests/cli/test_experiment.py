@@ -133,6 +133,16 @@ def test_compare_tells_what_is_clear(
     assert "0 of 8 differ by more" in capsys.readouterr().out
 
 
+def test_results_that_share_nothing_are_not_compared(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for policy in ("fifo", "edf"):
+        run = ["experiment", "run", str(file), "--jobs=1", "--no-pictures"]
+        assert main([*run, f"--only=policy={policy}", f"--out={tmp_path / policy}"]) == 0
+    assert main(["experiment", "compare", str(tmp_path / "fifo"), str(tmp_path / "edf")]) == 1
+    assert "have no stream at a point of the sweep" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [

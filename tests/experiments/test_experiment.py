@@ -7,7 +7,15 @@ import pytest
 from msgspec.structs import replace
 
 from nnasync.errors import ExperimentError
-from nnasync.experiments import ClosedLoop, Constant, Poisson, Stream, Workload, offered_load
+from nnasync.experiments import (
+    ClosedLoop,
+    Constant,
+    Network,
+    Poisson,
+    Stream,
+    Workload,
+    offered_load,
+)
 from nnasync.experiments.clients import client_numbers
 from nnasync.experiments.experiment import Experiment, experiment_of
 
@@ -58,6 +66,16 @@ def test_what_is_not_legal_is_told(changes: dict[str, object], told: str) -> Non
     with pytest.raises(ExperimentError) as raised:
         replace(EXPERIMENT, **changes).points()
     assert told in str(raised.value)
+
+
+def test_what_a_network_runs_beside_is_a_stream() -> None:
+    word, _ = EXPERIMENT.streams
+    network = Network("photos.nnm", (20.0,), beside={"word": 1.2, "photo": 1.1})
+    photos = Stream(name="photos", arrivals=Poisson(rate_hz=10), cost=network)
+    with pytest.raises(
+        ExperimentError, match=r"streams\[1\]\.cost\.beside: there is no stream photo"
+    ):
+        replace(EXPERIMENT, streams=(word, photos)).points()
 
 
 def test_a_load_needs_open_arrivals() -> None:

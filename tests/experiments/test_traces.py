@@ -10,7 +10,16 @@ import numpy as np
 import pytest
 
 from nnasync.errors import ExperimentError
-from nnasync.experiments import Recorded, Stream, Trace, arrival_blocks, request_blocks
+from nnasync.experiments import (
+    Constant,
+    Recorded,
+    Stream,
+    Trace,
+    Workload,
+    arrival_blocks,
+    request_blocks,
+    simulate,
+)
 from nnasync.experiments.traces import TraceColumns, read_trace
 
 ROWS = ["time,stream,cost"] + [f"{i * 0.5 + 7},{'ab'[i % 2]},{i % 5 + 0.25}" for i in range(10_000)]
@@ -154,3 +163,22 @@ def test_times_beyond_measure_stay_in_order(tmp_path: Path) -> None:
 def test_a_path_that_is_none_is_told() -> None:
     with pytest.raises(ExperimentError, match="cannot be read"):
         list(read_trace("a\0b.csv", TraceColumns()))
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        (["0,b", "1,a"], "has no rows of the stream 'c'; there is 'a', 'b'"),
+        ([f"{i},s{i:02}" for i in range(30)], "'s19' and more"),
+        ([], "has no rows"),
+    ],
+)
+def test_a_stream_without_rows_is_told_with_those_that_have(
+    tmp_path: Path, rows: list[str], told: str
+) -> None:
+    path = written(tmp_path, "time,stream", *rows)
+    stream = Stream(name="s", arrivals=Trace(path, stream="c"), cost=Constant(1.0))
+    with pytest.raises(ExperimentError, match=told):
+        list(arrival_blocks(stream, 0))
+    with pytest.raises(ExperimentError, match=told):
+        simulate(Workload((stream,)))

@@ -15,6 +15,7 @@ from nnasync.cli.experiment.told import comparison_table, figures_table
 from nnasync.cli.experiment.watch import watch
 from nnasync.cli.interruption import interruptible
 from nnasync.cli.text import HelpFormatter
+from nnasync.errors import InvalidArgument
 from nnasync.experiments import (
     Experiment,
     Results,
@@ -153,5 +154,10 @@ def _write(results: Results, folder: Path, pictures: bool) -> None:
 
 def _compare(arguments: argparse.Namespace) -> int:
     found = compare(read_results(arguments.before), read_results(arguments.after))
+    if not found.changes:
+        raise InvalidArgument(
+            f"{arguments.before} and {arguments.after} have no stream at a point of the sweep and "
+            "kind of run in common"
+        )
     print(comparison_table(found, all_of_them=arguments.all))
     return 0

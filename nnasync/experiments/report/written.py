@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from nnasync.errors import GeneralFailure
+from nnasync.errors import GeneralFailure, InvalidArgument
 from nnasync.experiments.report.page import SECTIONS, page
 from nnasync.experiments.report.pictures import take_pictures
 from nnasync.experiments.results import Results
@@ -32,8 +32,13 @@ def write_report(
 ) -> WrittenReport:
     """Write the page into a folder, and PNGs of these sections where a browser can take them.
 
-    Blocks for some seconds where there are pictures to be taken.
+    Blocks for some seconds where there are pictures to be taken. Raises InvalidArgument for a
+    section that no report has.
     """
+    if unknown := set(sections) - set(SECTIONS):
+        raise InvalidArgument(
+            f"no report has a section {', '.join(sorted(unknown))}; there is {', '.join(SECTIONS)}"
+        )
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / PAGE

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nnasync.errors import GeneralFailure
+from nnasync.errors import GeneralFailure, InvalidArgument
 from nnasync.experiments.report import pictures
 from nnasync.experiments.report.pictures import WIDTH, browser, take_pictures
 from nnasync.experiments.report.written import write_report
@@ -29,6 +29,11 @@ def test_none_are_taken_if_none_are_wanted(tmp_path: Path) -> None:
     written = write_report(results(), tmp_path, pictures=False)
     assert (written.pictures, written.no_pictures) == ((), "")
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_a_section_that_no_report_has_is_told(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match="no report has a section swep; there is sweep, "):
+        write_report(results(), tmp_path, sections=("swep", "cores"))
 
 
 @pytest.mark.parametrize("script", ["exit 1", "echo '<p>nothing</p>'"])
