@@ -40,7 +40,8 @@ class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     machine, or "none". aging_ms: when work below HIGH is due for its age under the default policy.
     queue_limit: how many requests of a client may wait. device: whether costs that are no network's
     load the cores of a real run, "spin", or only take as long, "sleep". Each repeat has a seed of
-    its own, from `seed` on; a real run has `real_repeats` of them. sweep: keys, such as "load" or
+    its own, from `seed` on; a real run has `real_repeats` of them, and those that others disturb
+    are run again, so many times at most as `real_again` says. sweep: keys, such as "load" or
     "streams.photos.arrivals.cv", with the values that they take; `x` is the key along the charts.
     """
 
@@ -55,6 +56,7 @@ class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     duration_s: Positive = 10.0
     repeats: Repeats = 1
     real_repeats: Repeats = 1
+    real_again: Annotated[int, msgspec.Meta(ge=0, le=100)] = 1
     seed: Annotated[int, msgspec.Meta(ge=0)] = 0
     overheads: Literal["measured", "none"] = "measured"
     aging_ms: Positive = AGING_NS / 1e6

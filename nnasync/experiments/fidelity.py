@@ -1,13 +1,24 @@
-"""How far a simulation was from the real run of the same point."""
+"""How far a simulation was from the real run of the same point.
+
+Repeats that were both simulated and run are compared pair by pair: they have the same seed, and so
+the same requests, and what is random in those is no difference. The error of a latency is that of
+the mean over all pairs; its confidence interval comes from how far each pair is off the common
+ratio (the ratio estimator of survey sampling). A verdict is given where the intervals allow one:
+*within* if all of them are within the limits, *outside* if one is beyond its limit as a whole. Real
+runs that others disturbed say nothing of the simulator, and so give no verdict at all.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import math
+from collections.abc import Collection, Iterator, Sequence
+from typing import Literal
 
 import msgspec
 
-from nnasync.experiments.figures import Figures, figures_of
-from nnasync.experiments.run_of_point import Run
+from nnasync.experiments.figures import measures_of
+from nnasync.experiments.intervals import Interval, interval
+from nnasync.experiments.run_of_point import Run, trusted
 
 LATENCY_LIMIT = 0.10
 """By how much simulated latencies may be off to count as near, of the real ones."""
@@ -18,12 +29,16 @@ NETWORK_LIMIT = 0.20
 ATTAINMENT_LIMIT = 0.01
 """By how much the simulated share of deadlines met may be off, as a difference."""
 
+Verdict = Literal["within", "outside", "cannot tell"]
+
 
 class Fidelity(msgspec.Struct, frozen=True):
     """The error of one stream at one point.
 
     mean and p99: (simulated - real) / real; None where one of them is not known. attainment:
-    simulated - real, in shares, so 0.01 is one point. `limit` is how far off latencies may be.
+    simulated - real, in shares, so 0.01 is one point. `limit` is how far off latencies may be,
+    `intervals` are those of the errors by their names, over so many `pairs`. is_disturbed: whether
+    others disturbed the real runs, all of them.
     """
 
     point: int
@@ -33,6 +48,9 @@ class Fidelity(msgspec.Struct, frozen=True):
     p99: float | None
     attainment: float | None
     limit: float = LATENCY_LIMIT
+    intervals: dict[str, Interval] = {}
+    pairs: int = 1
+    is_disturbed: bool = False
 
     @property
     def is_near(self) -> bool:
@@ -41,31 +59,61 @@ class Fidelity(msgspec.Struct, frozen=True):
 
     def far(self) -> tuple[str, ...]:
         """What is not within its limit: of mean, p99 and attainment."""
-        limits = (
-            ("mean", self.mean, self.limit),
-            ("p99", self.p99, self.limit),
-            ("attainment", self.attainment, ATTAINMENT_LIMIT),
-        )
-        return tuple(
-            name for name, error, limit in limits if error is not None and abs(error) > limit
-        )
+        return tuple(name for name, error, limit in self._errors() if abs(error) > limit)
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether the simulation is within its limits, as far as the real runs allow to tell."""
+        if self.is_disturbed:
+            return "cannot tell"
+        errors = [(abs(error), self._half(name), limit) for name, error, limit in self._errors()]
+        if any(error - half > limit for error, half, limit in errors):
+            return "outside"
+        is_within = all(error + half <= limit for error, half, limit in errors)
+        return "within" if is_within else "cannot tell"
+
+    @property
+    def why(self) -> str:
+        """Why there is no verdict; empty where there is one."""
+        if self.verdict != "cannot tell":
+            return ""
+        return "disturbed" if self.is_disturbed else f"{self.pairs} repeats differ too much"
+
+    @property
+    def told(self) -> str:
+        """The verdict, and the reason where there is none."""
+        return ": ".join(filter(None, (self.verdict, self.why)))
+
+    def _errors(self) -> Iterator[tuple[str, float, float]]:
+        """What is known, with its limit."""
+        if self.mean is not None:
+            yield "mean", self.mean, self.limit
+        if self.p99 is not None:
+            yield "p99", self.p99, self.limit
+        if self.attainment is not None:
+            yield "attainment", self.attainment, ATTAINMENT_LIMIT
+
+    def _half(self, name: str) -> float:
+        found = self.intervals.get(name)
+        return 0.0 if found is None or found.half is None else found.half
 
 
 def fidelity_of(runs: Sequence[Run], networks: Collection[str] = ()) -> tuple[Fidelity, ...]:
     """The errors wherever a point was simulated and run for real, over the repeats that were both.
 
-    Those have the same requests, as they have the same seeds. `networks` are the streams of real
-    networks, for which the limit is a wider one.
+    Disturbed repeats are left out where others of the point were not. `networks` are the streams of
+    real networks, for which the limit is a wider one.
     """
-    real_ones = {(run.point, run.repeat) for run in runs if run.result.kind == "real"}
-    simulated: dict[tuple[int, str], Figures] = {}
-    real: dict[tuple[int, str], Figures] = {}
-    for each in figures_of(run for run in runs if (run.point, run.repeat) in real_ones):
-        (simulated if each.kind == "simulated" else real)[each.point, each.stream] = each
+    simulated = {(run.point, run.repeat): run for run in runs if run.result.kind == "simulated"}
+    pairs: dict[int, list[tuple[Run, Run]]] = {}
+    for real in trusted(runs):
+        guess = simulated.get((real.point, real.repeat))
+        if real.result.kind == "real" and guess is not None:
+            pairs.setdefault(real.point, []).append((guess, real))
     return tuple(
-        _errors(simulated[key], measured, NETWORK_LIMIT if key[1] in networks else LATENCY_LIMIT)
-        for key, measured in real.items()
-        if key in simulated
+        _compared(each, stream.name, NETWORK_LIMIT if stream.name in networks else LATENCY_LIMIT)
+        for each in pairs.values()
+        for stream in each[0][1].result.streams
     )
 
 
@@ -74,23 +122,55 @@ def limits_told(errors: Sequence[Fidelity]) -> str:
     return " or ".join(f"{limit:.0%}" for limit in sorted({each.limit for each in errors}))
 
 
-def _errors(simulated: Figures, real: Figures, limit: float) -> Fidelity:
+def summed_up(errors: Sequence[Fidelity]) -> str:
+    """How many cases have which verdict, in words: "20 within, 3 outside, 1 cannot tell"."""
+    counts: dict[Verdict, int] = {"within": 0, "outside": 0, "cannot tell": 0}
+    for each in errors:
+        counts[each.verdict] += 1
+    return ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
+
+
+def _compared(pairs: Sequence[tuple[Run, Run]], stream: str, limit: float) -> Fidelity:
+    real = pairs[0][1]
+    both = [(_measures(guess, stream), _measures(truth, stream)) for guess, truth in pairs]
+    found = {
+        "mean": _ratio([(guess["mean_ms"], truth["mean_ms"]) for guess, truth in both]),
+        "p99": _ratio([(guess["p99_ms"], truth["p99_ms"]) for guess, truth in both]),
+        "attainment": _difference([(g["attainment"], t["attainment"]) for g, t in both]),
+    }
+    intervals = {name: each for name, each in found.items() if each is not None}
     return Fidelity(
         point=real.point,
         values=real.values,
-        stream=real.stream,
-        mean=_relative(simulated, real, "mean_ms"),
-        p99=_relative(simulated, real, "p99_ms"),
-        attainment=_difference(simulated, real),
+        stream=stream,
+        mean=intervals["mean"].mean if "mean" in intervals else None,
+        p99=intervals["p99"].mean if "p99" in intervals else None,
+        attainment=intervals["attainment"].mean if "attainment" in intervals else None,
         limit=limit,
+        intervals=intervals,
+        pairs=len(pairs),
+        is_disturbed=all(truth.is_disturbed for _, truth in pairs),
     )
 
 
-def _relative(simulated: Figures, real: Figures, name: str) -> float | None:
-    guess, truth = simulated.mean(name), real.mean(name)
-    return None if guess is None or not truth else guess / truth - 1
+def _measures(run: Run, name: str) -> dict[str, float]:
+    stream = run.stream(name)
+    return {} if stream is None else measures_of(run, stream)
 
 
-def _difference(simulated: Figures, real: Figures) -> float | None:
-    guess, truth = simulated.mean("attainment"), real.mean("attainment")
-    return None if guess is None or truth is None else guess - truth
+def _ratio(pairs: Sequence[tuple[float, float]]) -> Interval | None:
+    """By how much the first ones exceed the second ones, as a share of these."""
+    known = [pair for pair in pairs if all(map(math.isfinite, pair))]
+    real = math.fsum(truth for _, truth in known)
+    if not real:
+        return None
+    error = math.fsum(guess for guess, _ in known) / real - 1
+    mean = real / len(known)
+    apart = interval([(guess - (1 + error) * truth) / mean for guess, truth in known])
+    return None if apart is None else Interval(error, apart.half, len(known))
+
+
+def _difference(pairs: Sequence[tuple[float, float]]) -> Interval | None:
+    """By how much the first ones exceed the second ones."""
+    known = [pair for pair in pairs if all(map(math.isfinite, pair))]
+    return interval([guess - truth for guess, truth in known])

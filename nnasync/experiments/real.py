@@ -54,6 +54,7 @@ from nnasync.experiments.workload import (
     think_times,
 )
 from nnasync.hal import NEVER_NS, Array, Model
+from nnasync.machine import WaitMeter
 from nnasync.scheduler import AGING_NS, Policy
 
 Called = Net[Array] | Batcher
@@ -172,6 +173,7 @@ class _RealRun:
         before = runtime.statistics().workers.preemptions
         if end_ns < NEVER_NS:
             self.recorder.until(end_ns)
+        meter = WaitMeter()
         await self._answer_all(runtime._workers._scheduler.totals, end_ns, most)
         statistics = runtime.statistics().workers
         failure = statistics.scheduler.policy_failure
@@ -184,6 +186,7 @@ class _RealRun:
             busy_ns=self.trace.busy_ns,
             preemptions=statistics.preemptions - before,
             notes=(*self._untold(), *([f"{failure}; the default rule since"] if failure else ())),
+            waited=meter.read(),
         )
 
     async def _answer_all(self, queued: Sequence[int], end_ns: int, most: int | None) -> None:

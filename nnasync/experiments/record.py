@@ -126,7 +126,9 @@ class RunResult(msgspec.Struct, frozen=True):
     """The record of one run of one workload with one seed.
 
     `busy_ns` is what the cores ran in all. `queue` are pairs of a moment and how many requests were
-    queued then. `notes` tell what the reader should know, such as a policy that failed.
+    queued then. `notes` tell what the reader should know, such as a policy that failed. `waited` is
+    the share of the time in which the threads of a real run wanted a core that they waited for one;
+    None where that is not known.
     """
 
     kind: Literal["simulated", "real"]
@@ -141,6 +143,7 @@ class RunResult(msgspec.Struct, frozen=True):
     requests: tuple[RequestRow, ...] = ()
     queue: tuple[tuple[int, int], ...] = ()
     notes: tuple[str, ...] = ()
+    waited: float | None = None
 
     @property
     def goodput_hz(self) -> float:
@@ -307,6 +310,7 @@ class Recorder:
         busy_ns: int,
         preemptions: int,
         notes: tuple[str, ...] = (),
+        waited: float | None = None,
     ) -> RunResult:
         """The record of the run; requests without an outcome are pending at its end."""
         rows = (
@@ -330,4 +334,5 @@ class Recorder:
             requests=tuple(rows),
             queue=self.queue.samples(),
             notes=notes,
+            waited=waited,
         )

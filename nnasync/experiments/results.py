@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import importlib.util
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,10 @@ from nnasync.experiments.experiment import Experiment
 from nnasync.experiments.fidelity import Fidelity, fidelity_of
 from nnasync.experiments.figures import COUNTS, MEASURES, Figures, figures_of
 from nnasync.experiments.report.summary import summary
-from nnasync.experiments.run_of_point import Run
+from nnasync.experiments.run_of_point import Run, trusted
 
 JSON, CSV, PARQUET = "results.json", "results.csv", "results.parquet"
 FORMAT = 1
-DISTURBED = 0.05
-"""From this share of the cores on that others have, real latencies are not to be trusted."""
 
 
 class Machine(msgspec.Struct, frozen=True):
@@ -49,8 +48,11 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
     format: int = FORMAT
 
     def figures(self) -> tuple[Figures, ...]:
-        """Each stream of each point, with means and confidence intervals over the repeats."""
-        return figures_of(self.runs)
+        """Each stream of each point, with means and confidence intervals over the repeats.
+
+        Real runs that others disturbed are left out where others of the same point were not.
+        """
+        return figures_of(trusted(self.runs))
 
     def fidelity(self) -> tuple[Fidelity, ...]:
         """How far the simulation was from the real runs, where there are both."""
@@ -60,17 +62,17 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
     def disturbance(self) -> str:
         """What to tell of others on the machine during real runs; empty if that was little."""
         real = [run for run in self.runs if run.result.kind == "real"]
-        disturbed = [run for run in real if run.others >= DISTURBED]
+        disturbed = [run for run in real if run.is_disturbed]
+        again = sum(run.attempts > 1 for run in real)
+        told = [f"{again} of {len(real)} real runs were repeated, as others disturbed them."]
         if not disturbed:
-            return ""
-        worst = max(disturbed, key=lambda run: run.others)
-        stolen = max(run.stolen for run in disturbed)
-        hypervisor = f" (other virtual machines up to {stolen:.0%})" if stolen >= 0.005 else ""
-        return (
-            f"During {len(disturbed)} of {len(real)} real runs others had {DISTURBED:.0%} or more "
-            f"of the machine's cores, up to {worst.others:.0%}{hypervisor}: their latencies are "
-            "longer than those of a quiet machine."
-        )
+            return told[0] if again else ""
+        left_out = len(self.runs) - len(trusted(self.runs))
+        if left_out:
+            told.append(f"{left_out} that others disturbed are left out.")
+        if len(disturbed) > left_out:
+            told.append(_company(disturbed, len(disturbed) - left_out))
+        return " ".join(told if again else told[1:])
 
     def rows(self) -> list[dict[str, Any]]:
         """The figures as flat rows; half-widths of 95 % intervals end in `_half`."""
@@ -104,6 +106,19 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
     def _repr_html_(self) -> str:
         title = self.experiment.title or self.experiment.name
         return summary(title, self.runs, self.experiment.x)
+
+
+def _company(disturbed: Sequence[Run], kept: int) -> str:
+    """What others had during real runs, of which so many disturbed ones count all the same."""
+    worst = max(disturbed, key=lambda run: run.disturbance)
+    stolen = max(run.stolen for run in disturbed)
+    hypervisor = f" (other virtual machines up to {stolen:.0%})" if stolen >= 0.005 else ""
+    waited = worst.result.waited
+    waits = "" if waited is None else f", and threads waited in {waited:.0%} of their time"
+    return (
+        f"During {kept} real runs others had up to {worst.others:.0%} of the machine's cores"
+        f"{hypervisor}{waits}: their latencies are longer than those of a quiet machine."
+    )
 
 
 class _Written(msgspec.Struct):

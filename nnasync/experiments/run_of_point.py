@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from nnasync.experiments.record import RunResult, StreamResult
+
+DISTURBED = 0.05
+"""From this share on others disturb a real run."""
 
 
 class Run(msgspec.Struct, frozen=True):
     """A run of a point: `values` are what the sweep set, as shown; it took `took_s` to run.
 
     others: of a real run, which share of the machine's cores other processes and other virtual
-    machines had meanwhile; stolen: those other virtual machines alone.
+    machines had meanwhile; stolen: those other virtual machines alone. attempts: how many times it
+    was run, as earlier ones were disturbed more.
     """
 
     point: int
@@ -21,7 +27,30 @@ class Run(msgspec.Struct, frozen=True):
     result: RunResult
     others: float = 0.0
     stolen: float = 0.0
+    attempts: int = 1
+
+    @property
+    def disturbance(self) -> float:
+        """How much others disturbed a real run: a share of the cores, or of what it wanted of them.
+
+        What others have of the cores does not matter as far as the threads of the run need not wait
+        for it; what the hypervisor gives away nobody waits for in a queue.
+        """
+        waited = self.others if self.result.waited is None else self.result.waited
+        return max(self.stolen, min(self.others, waited))
+
+    @property
+    def is_disturbed(self) -> bool:
+        """Whether its latencies are not to be trusted."""
+        return self.disturbance >= DISTURBED
 
     def stream(self, name: str) -> StreamResult | None:
         """What became of a stream, if it was in this run."""
         return next((each for each in self.result.streams if each.name == name), None)
+
+
+def trusted(runs: Iterable[Run]) -> tuple[Run, ...]:
+    """All runs but the disturbed ones of points that were run for real undisturbed as well."""
+    every = tuple(runs)
+    calm = {run.point for run in every if run.result.kind == "real" and not run.is_disturbed}
+    return tuple(run for run in every if not (run.is_disturbed and run.point in calm))

@@ -1,7 +1,9 @@
 """Runs experiments: simulated points in turn or over processes, real ones one at a time.
 
 Simulated points do not disturb each other, so each core may have one of its own: they are sent to
-processes as JSON, and come back so. A real run has the machine for itself.
+processes as JSON, and come back so. A real run has the machine for itself, as far as others let it:
+real runs come in rounds, one repeat of every point in each, so that what changes with time changes
+all points alike, and in the end those that others disturbed are run again.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import datetime
 import platform
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from typing import Literal
 
@@ -54,8 +56,9 @@ async def run(
 
     `jobs` is how many processes simulate; with 1 a thread of this process does. A program that
     asks for more is imported by those, so it must not run experiments when it is imported. Real
-    runs follow, one at a time, on a runtime of this process. When this is cancelled, a run under
-    way in a thread ends first.
+    runs follow, one at a time, on a runtime of this process; disturbed ones are run again, and the
+    one that was disturbed least is kept. When this is cancelled, a run under way in a thread ends
+    first.
 
     Raises:
         ExperimentError: A point of the experiment is not legal, or cannot be run.
@@ -67,19 +70,18 @@ async def run(
     if how != "real":
         simulated = await _simulated(points, busy, is_compared=how == "both")
     repeats = range(experiment.real_repeats if how != "simulate" else 0)
-    real = [Task(point, repeat) for point in points for repeat in repeats]
+    real = [Task(point, repeat) for repeat in repeats for point in points]
     began_at = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     began_s = time.perf_counter()
     done = _Done(len(simulated) + len(real), on_run)
     await _simulate_all(simulated, jobs, done)
-    for number, task in enumerate(real, len(simulated)):
-        done.take(number, await run_task(task))
+    await _run_all(real, done, first=len(simulated), again=experiment.real_again)
     return Results(
         experiment=experiment,
         machine=machine_here(),
         began_at=began_at,
         took_s=time.perf_counter() - began_s,
-        runs=tuple(done.runs()),
+        runs=done.in_order(),
     )
 
 
@@ -100,6 +102,17 @@ async def _simulated(
         for point in points
         for repeat in range(point.experiment.repeats)
     ]
+
+
+async def _run_all(tasks: Sequence[Task], done: _Done, *, first: int, again: int) -> None:
+    """Real runs, whose numbers begin with `first`; disturbed ones are run `again` so many times."""
+    for number, task in enumerate(tasks, first):
+        done.take(number, await run_task(task))
+    for attempt in range(again):
+        disturbed = [n for n, run in done.runs.items() if n >= first and run.is_disturbed]
+        done.expect(len(disturbed))
+        for number in disturbed:
+            done.take_calmer(number, await run_task(tasks[number - first]), attempt + 2)
 
 
 async def _simulate_all(tasks: list[Task], jobs: int, done: _Done) -> None:
@@ -179,22 +192,38 @@ def _run_of(task: Task, result: RunResult, took_s: float) -> Run:
 
 
 class _Done:
-    """Runs as they end, in any order."""
+    """Runs by their numbers, as they end, in any order."""
 
     def __init__(self, count: int, on_run: Told | None) -> None:
-        self._count = count
-        self._runs: dict[int, Run] = {}
+        self._ended, self._count = 0, count
         self._on_run = on_run
+        self.runs: dict[int, Run] = {}
+
+    def expect(self, more: int) -> None:
+        """Note that so many more runs are to come."""
+        self._count += more
 
     def take(self, number: int, run: Run) -> None:
         """Note a run that has ended, and tell of it."""
-        self._runs[number] = run
+        self.runs[number] = run
+        self._ended += 1
         if self._on_run is not None:
-            self._on_run(len(self._runs), self._count, run)
+            self._on_run(self._ended, self._count, run)
 
-    def runs(self) -> Iterator[Run]:
-        """All of them in their order."""
-        return (self._runs[number] for number in sorted(self._runs))
+    def take_calmer(self, number: int, run: Run, attempts: int) -> None:
+        """Note that a run was repeated: the one that was disturbed less is kept."""
+        calmer = min(self.runs[number], run, key=lambda each: each.disturbance)
+        self.take(number, replace(calmer, attempts=attempts))
+
+    def in_order(self) -> tuple[Run, ...]:
+        """All of them, by point and then by repeat, simulated ones first."""
+        simulated_first = {"simulated": 0, "real": 1}
+        return tuple(
+            sorted(
+                self.runs.values(),
+                key=lambda run: (simulated_first[run.result.kind], run.point, run.repeat),
+            )
+        )
 
 
 async def _simulate_in_processes(tasks: list[Task], jobs: int, done: _Done) -> None:

@@ -5,7 +5,8 @@ cold caches cost, once, and keeps it. `decide(costs, stall_budget_ns)` is what a
 from that, and `find_obstacles(facts, costs)` is what stands in the way of quick and even answers.
 `read_surroundings()` is what is around a program: interpreter, packages, folders, other processes,
 cameras and listeners; `find_obstacles_around(surroundings)` what of that stands in the way. A
-`CpuMeter` tells how busy the cores are, and how much of that is this process.
+`CpuMeter` tells how busy the cores are, and how much of that is this process, and a `WaitMeter` how
+long the threads of this process waited for a core.
 `nnasync doctor` prints all of it.
 """
 
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from nnasync.machine.peripherals import Peripheral as Peripheral
     from nnasync.machine.surroundings import Surroundings as Surroundings
     from nnasync.machine.surroundings import read_surroundings as read_surroundings
+    from nnasync.machine.waits import WaitMeter as WaitMeter
 
 __all__ = [
     "Busy",
@@ -57,6 +59,7 @@ __all__ = [
     "Peripheral",
     "Spread",
     "Surroundings",
+    "WaitMeter",
     "cores_allowed",
     "costs_here",
     "decide",
@@ -86,6 +89,7 @@ __getattr__ = names(
         "Peripheral": "peripherals",
         "Spread": "costs",
         "Surroundings": "surroundings",
+        "WaitMeter": "waits",
         "cores_allowed": "facts",
         "costs_here": "kept",
         "decide": "decisions",

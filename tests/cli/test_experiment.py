@@ -68,7 +68,7 @@ def test_both_tells_how_far_apart_they_are(
     out = tmp_path / "out"
     run = ["experiment", "run", str(file), "--both", "--jobs", "1", "--no-pictures"]
     assert main([*run, "--out", str(out)]) == 0
-    assert "simulated beside real: " in capsys.readouterr().out
+    assert "simulated beside real, 10% (mean and p99)" in capsys.readouterr().out
     kinds = [each.result.kind for each in read_results(out).runs]
     assert kinds == ["simulated"] * 4 + ["real"] * 2
     assert "Simulated beside real" in (out / "report.html").read_text()

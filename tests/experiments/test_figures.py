@@ -1,11 +1,9 @@
-"""Figures and errors of runs, and how they are added up."""
+"""Figures of runs, and how they are added up."""
 
 from __future__ import annotations
 
 import pytest
-from msgspec.structs import replace
 
-from nnasync.experiments.fidelity import Fidelity, fidelity_of
 from nnasync.experiments.figures import COUNTS, figures_of, measures_of
 from nnasync.experiments.run_of_point import Run
 from tests.experiments.rigs import runs, served
@@ -39,28 +37,3 @@ def test_what_never_completed_has_no_latency() -> None:
     assert word.counts["submitted"] == 0
     assert "p99_ms" not in word.measures
     assert word.mean("attainment") is None
-
-
-def test_errors_of_the_simulation() -> None:
-    errors = fidelity_of(runs(("simulated", "real")))
-    assert len(errors) == 8
-    alone = errors[0]
-    # Everything took 5 % longer for real, so it also queued more.
-    assert alone.mean is not None
-    assert alone.mean < -0.045
-    assert not any(each.is_near for each in errors if "mean" in each.far())
-
-
-def test_errors_are_those_of_repeats_that_were_both() -> None:
-    both = runs(("simulated", "real"))
-    real_once = [run for run in both if run.result.kind == "simulated" or run.repeat == 0]
-    once = [run for run in both if run.repeat == 0]
-    assert fidelity_of(real_once) == fidelity_of(once)
-    assert fidelity_of(runs()) == ()
-
-
-def test_limits() -> None:
-    near = Fidelity(0, {}, "words", mean=0.09, p99=-0.1, attainment=0.01)
-    assert near.is_near
-    assert replace(near, p99=-0.11).far() == ("p99",)
-    assert replace(near, mean=None, attainment=-0.02).far() == ("attainment",)

@@ -104,8 +104,12 @@ def test_others_on_the_machine_are_told_where_they_disturbed_real_runs() -> None
     assert quiet.disturbance() == ""
     *rest, last = quiet.runs
     busy = replace(quiet, runs=(*rest, replace(last, others=0.3, stolen=0.12)))
-    assert "During 1 of 8 real runs others had 5% or more" in busy.disturbance()
-    assert "up to 30% (other virtual machines up to 12%)" in busy.disturbance()
+    assert busy.disturbance() == "1 that others disturbed are left out."
+    *_, before, _ = quiet.runs
+    both = [replace(run, others=0.3, stolen=0.12) for run in (before, last)]
+    busy = replace(quiet, runs=(*quiet.runs[:-2], *both))
+    assert "During 2 real runs others had up to 30% of the machine's cores" in busy.disturbance()
+    assert "(other virtual machines up to 12%)" in busy.disturbance()
 
 
 def test_real_networks_may_be_further_off() -> None:

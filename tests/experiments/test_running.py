@@ -9,11 +9,11 @@ import pytest
 from msgspec.structs import replace
 
 from nnasync.errors import ExperimentError, GeneralFailure
-from nnasync.experiments import Experiment, Results, Run, run
+from nnasync.experiments import Experiment, Results, Run, run, running
 from nnasync.experiments.running import TIMELINE_REQUESTS
 from nnasync.scheduler import Job
 from nnasync.scheduler.policies import BUILT_IN, FirstComeFirstServed
-from tests.experiments.rigs import WORKLOAD
+from tests.experiments.rigs import WORKLOAD, served
 
 pytestmark = [
     pytest.mark.anyio,
@@ -134,3 +134,34 @@ async def test_real_runs_alone() -> None:
     results = await run(replace(EXPERIMENT, duration_s=0.2, sweep={}), "real")
     assert [each.result.kind for each in results.runs] == ["real"]
     assert results.fidelity() == ()
+
+
+async def test_disturbed_runs_are_run_again_and_the_calmest_is_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The second repeat of the first point is disturbed twice, all of the second one once."""
+    others = {(0, 1): [0.3, 0.2, 0.0], (1, 0): [0.4, 0.0], (1, 1): [0.5, 0.01]}
+    order: list[tuple[int, int]] = []
+
+    async def run_once(task: running.Task) -> Run:
+        place = task.point.index, task.repeat
+        order.append(place)
+        left = others.get(place, [0.0])
+        result = served("real", seed=task.repeat)
+        return Run(task.point.index, task.point.values, task.repeat, 0.1, result, left.pop(0))
+
+    monkeypatch.setattr(running, "run_task", run_once)
+    told: list[tuple[int, int]] = []
+    experiment = replace(EXPERIMENT, real_repeats=2)
+    results = await run(experiment, "real", on_run=lambda done, of, _: told.append((done, of)))
+    assert order == [(0, 0), (1, 0), (0, 1), (1, 1), (1, 0), (0, 1), (1, 1)]
+    assert told[-1] == (7, 7)
+    assert [(each.others, each.attempts) for each in results.runs] == [
+        (0.0, 1),
+        (0.2, 2),
+        (0.0, 2),
+        (0.01, 2),
+    ]
+    assert "3 of 4 real runs were repeated" in results.disturbance()
+    assert "1 that others disturbed are left out." in results.disturbance()
+    assert {each.repeats for each in results.figures()} == {1, 2}

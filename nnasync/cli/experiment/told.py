@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
+
 from nnasync.cli.text import table
 from nnasync.experiments import Change, Comparison, Fidelity, Figures, Interval, Results
 
@@ -73,26 +76,29 @@ def _interval(found: Interval | None, factor: float, digits: int) -> str:
 def _fidelity(errors: tuple[Fidelity, ...]) -> list[str]:
     if not errors:
         return []
-    far = [each for each in errors if not each.is_near]
     limits = " or ".join(f"{limit:.0%}" for limit in sorted({each.limit for each in errors}))
+    counts = Counter(each.verdict for each in errors)
+    verdicts = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
     lines = [
         "",
-        f"simulated beside real: {len(errors) - len(far)} of {len(errors)} within "
-        f"{limits} (mean and p99) and 1 point (deadlines met)",
+        f"simulated beside real, {limits} (mean and p99) and 1 point (deadlines met): {verdicts}",
     ]
-    for each in far:
-        where = ", ".join(f"{_short(key)} {_value(value)}" for key, value in each.values.items())
-        parts = [
-            f"{name} {error:+.1%}"
-            for name, error in (("mean", each.mean), ("p99", each.p99))
-            if error is not None
-        ]
-        if each.attainment is not None:
-            parts.append(f"deadlines met {100 * each.attainment:+.2f} points")
-        lines.append(
-            f"  not within: {each.stream}{', ' if where else ''}{where}: {', '.join(parts)}"
-        )
+    for each in errors:
+        if each.verdict != "within":
+            where = ", ".join(f"{_short(key)} {_value(v)}" for key, v in each.values.items())
+            place = ", ".join(filter(None, (each.stream, where)))
+            lines.append(f"  {place}: {', '.join(_errors(each))}: {each.told}")
     return lines
+
+
+def _errors(error: Fidelity) -> Iterator[str]:
+    """The known errors in percent and points, with half of their confidence intervals."""
+    for name, title in (("mean", "mean"), ("p99", "p99"), ("attainment", "deadlines met")):
+        found = error.intervals.get(name)
+        if found is not None:
+            half = "" if found.half is None else f"±{100 * found.half:.1f}"
+            unit = " points" if name == "attainment" else " %"
+            yield f"{title} {100 * found.mean:+.1f}{half}{unit}"
 
 
 def _change(change: Change) -> list[str]:

@@ -9,7 +9,7 @@ import msgspec
 from nnasync._core.pages.assets import asset
 from nnasync._core.pages.document import chips, copy_button, document, section, warning
 from nnasync._core.pages.escaping import text
-from nnasync.experiments.fidelity import Fidelity, limits_told
+from nnasync.experiments.fidelity import Fidelity, limits_told, summed_up
 from nnasync.experiments.report.axes import Value, shown
 from nnasync.experiments.report.sections import (
     View,
@@ -24,6 +24,7 @@ from nnasync.experiments.report.sections import (
 from nnasync.experiments.report.tables import fidelity_table, figures_table
 from nnasync.experiments.report.timelines import Timeline, timelines_of
 from nnasync.experiments.results import Results
+from nnasync.experiments.run_of_point import trusted
 
 _HERE = "nnasync.experiments.report"
 Drawer = Callable[[View, Value], list[str]]
@@ -34,7 +35,7 @@ SECTIONS = ("sweep", "latency", "cores", "queue", "truth")
 
 def page(results: Results) -> str:
     """The whole report."""
-    view = view_of(results.runs, results.experiment.x)
+    view = view_of(trusted(results.runs), results.experiment.x)
     timelines = timelines_of(results.runs)
     sections = [
         _over(view),
@@ -179,23 +180,15 @@ def _truth(view: View, errors: Sequence[Fidelity]) -> str:
 
 
 def _verdict(errors: Sequence[Fidelity]) -> str:
-    far = [each for each in errors if not each.is_near]
     limits = limits_told(errors)
-    if not far:
-        told = (
-            f"In all {len(errors)} cases simulated mean and p99 are within {limits} of the real "
-            "ones, and deadlines met within 1 point."
-        )
-        return f'<p class="verdict">{told}</p>'
-    worst = max(
-        (abs(e) for each in errors for e in (each.mean, each.p99) if e is not None), default=0.0
-    )
-    told = (
-        f"In {len(errors) - len(far)} of {len(errors)} cases simulated mean and p99 are within "
-        f"{limits} of the real ones, and deadlines met within 1 point. The others, which are "
-        f"marked below, are not: latencies are off by up to {worst:.0%}."
-    )
-    return f'<p class="verdict far">{told}</p>'
+    asked = f"mean and p99 within {limits} of the real ones, deadlines met within 1 point"
+    told = f"Of {len(errors)} cases: {summed_up(errors)} ({asked})."
+    if any(each.verdict == "outside" for each in errors):
+        told += " Errors beyond their limit are marked below."
+    if any(each.is_disturbed for each in errors):
+        told += " Where others disturbed every real run, nothing can be said."
+    is_near = all(each.verdict == "within" for each in errors)
+    return f'<p class="verdict{"" if is_near else " far"}">{told}</p>'
 
 
 def _copyable(table: str) -> str:

@@ -43,21 +43,27 @@ def figures_table(figures: Sequence[Figures], name: str = "") -> str:
 
 
 def fidelity_table(errors: Sequence[Fidelity], name: str) -> str:
-    """The errors of the simulation; those beyond their limits stand out."""
+    """The errors of the simulation with their verdicts; those beyond their limits stand out."""
     keys = tuple(dict.fromkeys(key for each in errors for key in each.values))
-    heads = [*keys, "stream", "mean", "p99", "deadlines met, points"]
+    heads = [*keys, "stream", "mean, %", "p99, %", "deadlines met, points", "verdict"]
     rows = []
     for each in errors:
         cells = [number(text(shown(each.values.get(key, "")))) for key in keys]
         cells.append(word(each.stream))
-        told = (
-            ("mean", None if each.mean is None else f"{each.mean:+.1%}"),
-            ("p99", None if each.p99 is None else f"{each.p99:+.1%}"),
-            ("attainment", None if each.attainment is None else f"{100 * each.attainment:+.2f}"),
-        )
-        cells += [number(value or "", kind="far" * (what in each.far())) for what, value in told]
-        rows.append(row(cells))
-    return table([(head, head == "stream") for head in heads], rows, name=name)
+        far = each.far() if each.verdict == "outside" else ()
+        for what in ("mean", "p99", "attainment"):
+            told = _signed(each.intervals.get(what))
+            cells.append(number(told, kind="far" * (what in far)))
+        rows.append(row([*cells, word(each.told)]))
+    return table([(head, head in ("stream", "verdict")) for head in heads], rows, name=name)
+
+
+def _signed(found: Interval | None) -> str:
+    """An error in percent or points."""
+    if found is None:
+        return ""
+    half = "" if found.half is None else f" <small>±{found.half:.1%}</small>".replace("%", "")
+    return f"{100 * found.mean:+.1f}{half}"
 
 
 def _told(found: Interval | None, factor: float, digits: int) -> str:

@@ -8,6 +8,7 @@ import re
 from msgspec.structs import replace
 
 from nnasync.experiments.report.page import page
+from tests.experiments.rigs import served
 from tests.experiments.test_results import results
 from tests.pages.reader import read
 
@@ -32,9 +33,17 @@ def test_simulations_alone_have_nothing_to_be_compared_with() -> None:
 
 
 def test_points_that_are_not_within_ten_percent_are_told() -> None:
-    html = page(results(("simulated", "real")))
-    assert "below, are not: latencies are off" in html
+    told = results(("simulated", "real"))
+    slow = tuple(
+        replace(run, result=served("real", seed=run.repeat, slower=3.0))
+        if run.result.kind == "real" and run.point == 0
+        else run
+        for run in told.runs
+    )
+    html = page(replace(told, runs=slow))
+    assert "Errors beyond their limit are marked below." in html
     assert '<td class="far">' in html
+    assert '<td class="word">outside</td>' in html
 
 
 def test_a_single_point_has_no_charts_along_a_sweep() -> None:
@@ -56,8 +65,9 @@ def test_notes_of_runs_are_told_once() -> None:
 def test_company_during_real_runs_is_told() -> None:
     alone = results(("real",))
     assert "real runs others had" not in page(alone)
-    runs = (replace(alone.runs[0], others=0.4), *alone.runs[1:])
-    assert "During 1 of 8 real runs others had 5% or more" in page(replace(alone, runs=runs))
+    busy = [replace(run, others=0.4) for run in alone.runs[:2]]
+    html = page(replace(alone, runs=(*busy, *alone.runs[2:])))
+    assert "During 2 real runs others had up to 40%" in html
 
 
 def test_texts_do_not_end_the_data() -> None:
