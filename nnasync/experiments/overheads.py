@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import os
 import statistics
 from collections.abc import Sequence
@@ -30,9 +29,11 @@ from nnasync.experiments.workload import Stream, Workload
 from nnasync.machine import Costs, cores_allowed, costs_here
 
 _CALLS, _WARM = 300, 50
-_SAMPLES, _REQUESTS, _WARM_UP_MS = 5, 300, 100.0
+_REQUESTS, _WARM_UP_MS = 300, 100.0
 _COST_MS, _STEP_MS, _LOAD = 3.0, 1.0, 0.6
 _MOST_BYTES = 1 << 16
+SAMPLES = 5
+"""So many measurements tell what is usual."""
 
 
 class Overheads(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -71,33 +72,68 @@ class _Kept(msgspec.Struct, frozen=True):
 def overheads_here(*, again: bool = False) -> Overheads:
     """The overheads of this machine: the kept ones, else measured in four seconds; blocks.
 
-    They are those of an event loop as `nnasync.run` makes it. Raises as `overheads_of_this_loop`.
+    They are those of an event loop as `nnasync.run` makes it, measured `again` though others are
+    kept. Raises as `overheads_of_this_loop`.
     """
     # On a thread of its own, since this one may have a loop already.
     with ThreadPoolExecutor(1) as threads:
-        measure = functools.partial(overheads_of_this_loop, again=again)
-        return threads.submit(run, measure).result()
+        return threads.submit(run, _measured_again if again else overheads_of_this_loop).result()
 
 
-async def overheads_of_this_loop(*, again: bool = False) -> Overheads:
+async def _measured_again() -> Overheads:
+    calibration = await calibration_of_this_loop()
+    for _ in range(SAMPLES):
+        await calibration.measure()
+    return calibration.keep()
+
+
+async def overheads_of_this_loop() -> Overheads:
     """The overheads of this machine and the loop that this runs on, kept or measured on it.
 
     Hops are those that the machine's calibration has kept (`nnasync.machine.costs_here`); what a
-    call costs is measured beside them, and delays in a run for real. They are kept beside the
-    calibration, and measured anew where that was, or when `again` says so. Raises OSError or
-    RuntimeError where that cannot be.
+    call costs is measured beside them, and delays in runs for real. They are kept beside the
+    calibration, and measured anew where that was. Raises OSError or RuntimeError where that cannot
+    be.
     """
+    kept = (await calibration_of_this_loop()).kept()
+    return await _measured_again() if kept is None else kept
+
+
+async def calibration_of_this_loop() -> Calibration:
+    """A calibration without any measurement yet; raises as `overheads_of_this_loop`."""
     folder = state_folder()
     costs = await anyio.to_thread.run_sync(costs_here, folder)
-    path = os.path.join(folder, f"overheads-{_loop_name()}.msgpack")
-    kept = None if again else _read(path)
-    if kept is not None and kept.costs == costs:
-        return kept.overheads
-    called_ns = await _call_ns()
-    samples = [await _sample(seed) for seed in range(_SAMPLES)]
-    overheads = overheads_of(costs, called_ns, samples)
-    write_state(path, msgspec.msgpack.encode(_Kept(costs, overheads)))
-    return overheads
+    return Calibration(costs, os.path.join(folder, f"overheads-{_loop_name()}.msgpack"))
+
+
+class Calibration:
+    """Measurements of a loop's overheads, whenever there is time for one; each takes a second.
+
+    Each value is the middle one of all measurements.
+    """
+
+    def __init__(self, costs: Costs, path: str) -> None:
+        self._costs = costs
+        self._path = path
+        self._called_ns: list[int] = []
+        self._samples: list[RunResult] = []
+
+    async def measure(self) -> None:
+        """Take another measurement."""
+        self._called_ns.append(await _call_ns())
+        self._samples.append(await _sample(len(self._samples)))
+
+    def kept(self) -> Overheads | None:
+        """What was kept, if that was when hops cost what they cost now."""
+        kept = _read(self._path)
+        return kept.overheads if kept is not None and kept.costs == self._costs else None
+
+    def keep(self) -> Overheads:
+        """The overheads after all measurements, which are kept for others."""
+        called_ns = round(statistics.median(self._called_ns))
+        overheads = overheads_of(self._costs, called_ns, self._samples)
+        write_state(self._path, msgspec.msgpack.encode(_Kept(self._costs, overheads)))
+        return overheads
 
 
 def overheads_of(costs: Costs, called_ns: int, samples: Sequence[RunResult] = ()) -> Overheads:

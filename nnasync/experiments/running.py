@@ -3,12 +3,14 @@
 Simulated points do not disturb each other, so each core may have one of its own: they are sent to
 processes as JSON, and come back so. A real run has the machine for itself, as far as others let it:
 real runs come in rounds, one repeat of every point in each, so that what changes with time changes
-all points alike, and in the end those that others disturbed are run again.
+all points alike, and in the end those that others disturbed are run again. What is to be compared
+with them is simulated after them, with overheads that were measured between the rounds.
 """
 
 from __future__ import annotations
 
 import datetime
+import math
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +27,13 @@ from nnasync.errors import GeneralFailure, NNError
 from nnasync.experiments.delays import Delays
 from nnasync.experiments.experiment import Experiment, Point, at_point
 from nnasync.experiments.networks import with_measured_networks
-from nnasync.experiments.overheads import Overheads, overheads_of_this_loop
+from nnasync.experiments.overheads import (
+    SAMPLES,
+    Calibration,
+    Overheads,
+    calibration_of_this_loop,
+    overheads_of_this_loop,
+)
 from nnasync.experiments.real import run_real
 from nnasync.experiments.record import Recording, RunResult
 from nnasync.experiments.results import Machine, Results
@@ -66,16 +74,21 @@ async def run(
     """
     unmeasured = await anyio.to_thread.run_sync(experiment.points)
     points, busy = await with_measured_networks(unmeasured)
-    simulated: list[Task] = []
+    rounds = experiment.real_repeats if how != "simulate" else 0
+    count = rounds * len(points)
     if how != "real":
-        simulated = await _simulated(points, busy, is_compared=how == "both")
-    repeats = range(experiment.real_repeats if how != "simulate" else 0)
-    real = [Task(point, repeat) for repeat in repeats for point in points]
+        count += sum(point.experiment.repeats for point in points)
     began_at = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     began_s = time.perf_counter()
-    done = _Done(len(simulated) + len(real), on_run)
-    await _simulate_all(simulated, jobs, done)
-    await _run_all(real, done, first=len(simulated), again=experiment.real_again)
+    done = _Done(count, on_run)
+    is_measured = any(point.experiment.overheads == "measured" for point in points)
+    calibration = await calibration_of_this_loop() if how == "both" and is_measured else None
+    await _run_all(points, rounds, done, again=experiment.real_again, calibration=calibration)
+    if how != "real":
+        overheads = calibration.keep() if calibration is not None else None
+        if overheads is None and is_measured:
+            overheads = await overheads_of_this_loop()
+        await _simulate_all(_simulated(points, busy, overheads), jobs, done)
     return Results(
         experiment=experiment,
         machine=machine_here(),
@@ -85,13 +98,9 @@ async def run(
     )
 
 
-async def _simulated(
-    points: tuple[Point, ...], busy: Mapping[int, Delays], *, is_compared: bool
+def _simulated(
+    points: tuple[Point, ...], busy: Mapping[int, Delays], measured: Overheads | None
 ) -> list[Task]:
-    measured: Overheads | None = None
-    if any(point.experiment.overheads == "measured" for point in points):
-        measured = await overheads_of_this_loop(again=is_compared)
-
     def overheads(point: Point) -> Overheads | None:
         if measured is None or point.experiment.overheads == "none":
             return None
@@ -104,15 +113,33 @@ async def _simulated(
     ]
 
 
-async def _run_all(tasks: Sequence[Task], done: _Done, *, first: int, again: int) -> None:
-    """Real runs, whose numbers begin with `first`; disturbed ones are run `again` so many times."""
-    for number, task in enumerate(tasks, first):
-        done.take(number, await run_task(task))
+async def _run_all(
+    points: Sequence[Point],
+    rounds: int,
+    done: _Done,
+    *,
+    again: int,
+    calibration: Calibration | None,
+) -> None:
+    """Real runs of all points in so many rounds; disturbed ones are run `again` so many times."""
+    tasks = [Task(point, repeat) for repeat in range(rounds) for point in points]
+    for task in tasks:
+        if calibration is not None and task.point is points[0]:
+            await _calibrate(calibration, rounds)
+        done.take(await run_task(task))
+    if calibration is not None:
+        await _calibrate(calibration, rounds)
     for attempt in range(again):
-        disturbed = [n for n, run in done.runs.items() if n >= first and run.is_disturbed]
+        disturbed = [task for task in tasks if done.run_of(task, "real").is_disturbed]
         done.expect(len(disturbed))
-        for number in disturbed:
-            done.take_calmer(number, await run_task(tasks[number - first]), attempt + 2)
+        for task in disturbed:
+            done.take_calmer(await run_task(task), attempt + 2)
+
+
+async def _calibrate(calibration: Calibration, rounds: int) -> None:
+    """Measure before a round, or after the last one: often enough to know what is usual."""
+    for _ in range(math.ceil(SAMPLES / (rounds + 1))):
+        await calibration.measure()
 
 
 async def _simulate_all(tasks: list[Task], jobs: int, done: _Done) -> None:
@@ -122,8 +149,8 @@ async def _simulate_all(tasks: list[Task], jobs: int, done: _Done) -> None:
         except BaseExceptionGroup as group:
             raise _first(group) from None
         return
-    for number, task in enumerate(tasks):
-        done.take(number, await anyio.to_thread.run_sync(simulate_task, task))
+    for task in tasks:
+        done.take(await anyio.to_thread.run_sync(simulate_task, task))
 
 
 def simulate_task(task: Task) -> Run:
@@ -192,52 +219,55 @@ def _run_of(task: Task, result: RunResult, took_s: float) -> Run:
 
 
 class _Done:
-    """Runs by their numbers, as they end, in any order."""
+    """Runs by kind, point and repeat, as they end, in any order."""
 
     def __init__(self, count: int, on_run: Told | None) -> None:
         self._ended, self._count = 0, count
         self._on_run = on_run
-        self.runs: dict[int, Run] = {}
+        self._runs: dict[tuple[str, int, int], Run] = {}
 
     def expect(self, more: int) -> None:
         """Note that so many more runs are to come."""
         self._count += more
 
-    def take(self, number: int, run: Run) -> None:
+    def run_of(self, task: Task, kind: str) -> Run:
+        """The run of a task that has ended."""
+        return self._runs[kind, task.point.index, task.repeat]
+
+    def take(self, run: Run) -> None:
         """Note a run that has ended, and tell of it."""
-        self.runs[number] = run
+        self._runs[_place(run)] = run
         self._ended += 1
         if self._on_run is not None:
             self._on_run(self._ended, self._count, run)
 
-    def take_calmer(self, number: int, run: Run, attempts: int) -> None:
+    def take_calmer(self, run: Run, attempts: int) -> None:
         """Note that a run was repeated: the one that was disturbed less is kept."""
-        calmer = min(self.runs[number], run, key=lambda each: each.disturbance)
-        self.take(number, replace(calmer, attempts=attempts))
+        calmer = min(self._runs[_place(run)], run, key=lambda each: each.disturbance)
+        self.take(replace(calmer, attempts=attempts))
 
     def in_order(self) -> tuple[Run, ...]:
         """All of them, by point and then by repeat, simulated ones first."""
-        simulated_first = {"simulated": 0, "real": 1}
-        return tuple(
-            sorted(
-                self.runs.values(),
-                key=lambda run: (simulated_first[run.result.kind], run.point, run.repeat),
-            )
-        )
+        places = sorted(self._runs, key=lambda place: (place[0] == "real", *place[1:]))
+        return tuple(self._runs[place] for place in places)
+
+
+def _place(run: Run) -> tuple[str, int, int]:
+    return run.result.kind, run.point, run.repeat
 
 
 async def _simulate_in_processes(tasks: list[Task], jobs: int, done: _Done) -> None:
     """All tasks, so many at once; processes that are at work are ended when this is cancelled."""
     limiter = anyio.CapacityLimiter(jobs)
-    waiting = iter(enumerate(tasks))
+    waiting = iter(tasks)
 
     async def work() -> None:
-        for number, task in waiting:
+        for task in waiting:
             encoded = msgspec.json.encode(task)
             answer = await anyio.to_process.run_sync(
                 _simulate_encoded, encoded, cancellable=True, limiter=limiter
             )
-            done.take(number, msgspec.json.decode(answer, type=Run))
+            done.take(msgspec.json.decode(answer, type=Run))
 
     async with anyio.create_task_group() as group:
         for _ in range(jobs):

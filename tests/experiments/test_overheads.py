@@ -217,7 +217,7 @@ def test_the_overheads_of_this_machine_are_measured_and_kept(
     monkeypatch.setenv("NNASYNC_STATE_DIR", str(tmp_path))
     module = "nnasync.experiments.overheads"
     monkeypatch.setattr(f"{module}.costs_here", lambda folder: USUAL_COSTS)
-    monkeypatch.setattr(f"{module}._SAMPLES", 1)
+    monkeypatch.setattr(f"{module}.SAMPLES", 1)
     monkeypatch.setattr(f"{module}._REQUESTS", 60)
     found = overheads_here()
     assert 0 < found.hop_ns == USUAL_COSTS.hop.low_ns <= found.cold_hop_ns

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from nnasync.errors import ExperimentError, GeneralFailure
 from nnasync.experiments import Experiment, Results, Run, run, running
+from nnasync.experiments.overheads import Calibration
 from nnasync.experiments.running import TIMELINE_REQUESTS
 from nnasync.scheduler import Job
 from nnasync.scheduler.policies import BUILT_IN, FirstComeFirstServed
@@ -165,3 +166,24 @@ async def test_disturbed_runs_are_run_again_and_the_calmest_is_kept(
     assert "3 of 4 real runs were repeated" in results.disturbance()
     assert "1 that others disturbed are left out." in results.disturbance()
     assert {each.repeats for each in results.figures()} == {1, 2}
+
+
+async def test_overheads_are_measured_between_the_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+
+    async def run_once(task: running.Task) -> Run:
+        told.append(f"{task.point.index}.{task.repeat}")
+        return Run(task.point.index, task.point.values, task.repeat, 0.1, served("real"))
+
+    async def measured(self: Calibration) -> None:
+        told.append("measured")
+        self._called_ns.append(50_000)
+
+    monkeypatch.setattr(running, "run_task", run_once)
+    monkeypatch.setattr(Calibration, "measure", measured)
+    experiment = replace(EXPERIMENT, overheads="measured", repeats=1, real_repeats=2)
+    results = await run(experiment, "both", on_run=lambda *_: None)
+    often = ["measured"] * 2
+    assert told == [*often, "0.0", "1.0", *often, "0.1", "1.1", *often]
+    kinds = [(each.result.kind, each.point, each.repeat) for each in results.runs]
+    assert kinds[:3] == [("simulated", 0, 0), ("simulated", 1, 0), ("real", 0, 0)]
