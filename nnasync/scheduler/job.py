@@ -119,9 +119,11 @@ class Estimate:
         Beside others runs are longer, there as here. By how much the usual one is, is no reason to
         keep the next from the thread of the loop: it counts for neither `high_ns` nor `best_ns`.
         """
-        here_ns, there_ns = max(self.alone_ns, self.beside_ns), self.worker_ns
+        here_ns, there_ns = self.alone_ns, self.worker_ns
+        if self.beside_ns > here_ns:
+            here_ns = self.beside_ns
         self.observe(duration_ns, here_ns / there_ns if 0 < here_ns < there_ns else 1.0)
-        self.worker_ns = _learnt(self.worker_ns, duration_ns, self.ns)
+        self.worker_ns = _learnt(there_ns, duration_ns, self.ns)
 
     def observe_beside(self, duration_ns: int) -> None:
         """Take in a duration on the thread of a loop, beside others."""
@@ -155,9 +157,9 @@ class Estimate:
 
 def _learnt(known_ns: float, duration_ns: int, usual_ns: float) -> float:
     """What is known after another duration, of which one alone at most doubles it."""
-    if not known_ns:
-        return min(float(duration_ns), 2 * usual_ns)
-    return known_ns + (min(float(duration_ns), 2 * known_ns) - known_ns) * _LEARNING
+    most_ns = 2 * (known_ns or usual_ns)
+    taken_ns = min(most_ns, duration_ns)
+    return known_ns + (taken_ns - known_ns) * _LEARNING if known_ns else float(taken_ns)
 
 
 class Job:

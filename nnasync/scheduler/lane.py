@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Sequence
+from heapq import heapify, heappop, heappush
 from typing import Any
 
 from nnasync.hal import NEVER_NS, Priority
@@ -91,21 +91,23 @@ class ClientQueue:
     def push(self, job: Job) -> None:
         """Queue a job."""
         job.queued = True
-        job.entry = self._entries
-        self._entries += 1
-        job.floor_ns = job.estimate.floor_ns
-        priority = job.priority
+        job.entry = entry = self._entries
+        self._entries = entry + 1
+        job.floor_ns = floor_ns = job.estimate.floor_ns
+        priority, deadline_ns, sequence = job.priority, job.deadline_ns, job.sequence
         self.size += 1
         self.queued[priority] += 1
         self._totals[priority] += 1
-        self._backlog_ns[priority] += job.floor_ns
-        if job.deadline_ns > self._latest_ns[priority]:
-            self._latest_ns[priority] = job.deadline_ns
-        self._jobs[job.entry] = job
-        heapq.heappush(self._heaps[priority], (job.deadline_ns, job.sequence, job.entry))
+        self._backlog_ns[priority] += floor_ns
+        if deadline_ns > self._latest_ns[priority]:
+            self._latest_ns[priority] = deadline_ns
+        self._jobs[entry] = job
+        heappush(self._heaps[priority], (deadline_ns, sequence, entry))
         if priority < 2:
-            heapq.heappush(self._ages[priority], (job.sequence, job.entry))
-            self._due_from_ns = min(self._due_from_ns, job.since_ns + self._aging_ns)
+            heappush(self._ages[priority], (sequence, entry))
+            due_ns = job.since_ns + self._aging_ns
+            if due_ns < self._due_from_ns:
+                self._due_from_ns = due_ns
 
     def put_back(self, job: Job, now_ns: int) -> None:
         """Queue a preempted job again."""
@@ -119,15 +121,14 @@ class ClientQueue:
         del self._jobs[job.entry]
         job.entry = -1
         priority = job.priority
-        queued = self.queued
         self.size -= 1
-        queued[priority] -= 1
+        self.queued[priority] = queued = self.queued[priority] - 1
         self._totals[priority] -= 1
-        if queued[priority]:
+        if queued:
             self._backlog_ns[priority] -= job.floor_ns
         else:
             self._backlog_ns[priority], self._latest_ns[priority] = 0.0, 0
-        most = 2 * queued[priority] + 64
+        most = 2 * queued + 64
         if len(self._heaps[priority]) > most:
             self._compact(self._heaps[priority])
         if priority < 2 and len(self._ages[priority]) > most:
@@ -144,7 +145,7 @@ class ClientQueue:
         for priority in priorities:
             heap = self._heaps[priority]
             while heap:
-                job = self._jobs.get(heapq.heappop(heap)[-1])
+                job = self._jobs.get(heappop(heap)[-1])
                 if job is not None and self._hand_out(job, now_ns):
                     job.shielded_until_ns = 0
                     return job
@@ -158,7 +159,7 @@ class ClientQueue:
                 job = self._jobs.get(heap[0][-1])
                 if job is not None:
                     return job
-                heapq.heappop(heap)
+                heappop(heap)
         return None
 
     def is_due(self, now_ns: int, priorities: Sequence[Priority]) -> bool:
@@ -197,10 +198,10 @@ class ClientQueue:
             job = self._jobs.get(ages[0][-1])
             if job is not None:
                 return job
-            heapq.heappop(ages)
+            heappop(ages)
         return None
 
     def _compact(self, heap: list[Any]) -> None:
         """Drop the dead entries of a heap."""
         heap[:] = [entry for entry in heap if entry[-1] in self._jobs]
-        heapq.heapify(heap)
+        heapify(heap)

@@ -64,7 +64,11 @@ class Pace:
         since_ns = last_ns[priority]
         if since_ns and job.floor_ns > 0:
             factor = (now_ns - since_ns) * self._servers / job.floor_ns
+            if factor < 1.0:
+                factor = 1.0
+            elif factor > _MOST:
+                factor = _MOST
             known = self._factors[priority] or 1.0
-            self._factors[priority] = known + (min(max(factor, 1.0), _MOST) - known) * _LEARNING
+            self._factors[priority] = known + (factor - known) * _LEARNING
             self._known_ns[priority] = now_ns
         last_ns[priority] = now_ns if left else 0

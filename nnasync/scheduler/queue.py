@@ -239,7 +239,8 @@ class Scheduler:
         lane = self._only
         if lane is None:
             lane = self._lanes[job.client]
-            self._enter(lane)
+            if not lane.size:
+                self._enter(lane)
         if not self.totals[job.priority]:
             self._pace.begins_to_wait(job.priority)
         lane.push(job)
