@@ -2,8 +2,9 @@
 
 A network is compiled as a real run compiles it, by its file alone, and runs some dozens of times
 with pauses between, as in a stream: a run after a pause finds its data out of the caches. What the
-device says a run took becomes its cost, as one step, with the spread that was seen; one run in
-fifty, the longest, is left out as the system's doing.
+device says a run took becomes its cost, with the spread that was seen; one run in fifty, the
+longest, is left out as the system's doing. Its steps are those between which the prepared plan can
+be interrupted (`step_meter`).
 
 Then each runs beside each other one, again and again, for a second, and beside itself. How much
 longer runs took than alone is what simulated runs are slowed by while they overlap, and how late
@@ -33,6 +34,7 @@ from nnasync.experiments.delays import Delays, delays_of
 from nnasync.experiments.experiment import Experiment, Point
 from nnasync.experiments.real import run_real
 from nnasync.experiments.record import Recording, Span
+from nnasync.experiments.step_meter import StepMeter
 from nnasync.experiments.workload import Stream, Workload
 from nnasync.hal import NOT_AVAILABLE
 
@@ -81,12 +83,16 @@ async def with_measured_networks(
 async def measured(model: str, cores: int) -> Network:
     """A network of a file, with what it costs on this machine when so many cores may be used."""
     options = Options(cores=cores, inline_budget_us=0, competition_budget_ms=_COMPETITION_MS)
-    async with open_runtime(devices=default_devices(), options=options) as runtime:
+    meter = StepMeter()
+    async with open_runtime(
+        devices=default_devices(), options=options, instruments=[meter]
+    ) as runtime:
         found, threads = await _durations_ns(runtime, model)
     kept = _usual(found)
     mean_ns = float(kept.mean())
     cv = float(kept.std()) / mean_ns
-    return Network(model, (mean_ns / 1e6,), cv, threads=min(max(1.0, threads), cores))
+    steps_ms = tuple((np.diff(meter.borders(), prepend=0.0) * mean_ns / 1e6).tolist())
+    return Network(model, steps_ms, cv, threads=min(max(1.0, threads), cores))
 
 
 async def _durations_ns(runtime: Runtime, model: str) -> tuple[list[int], float]:
