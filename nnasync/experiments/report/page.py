@@ -46,6 +46,7 @@ def page(results: Results) -> str:
             "How many of all requests were answered within a time; what was lost never is. Circles "
             "are p50, p99 and p99.9; each further nine has as much room as the one before.",
             distributions,
+            real="dashed",
         ),
         _cores(timelines),
         _at_one_value(
@@ -114,7 +115,9 @@ def _over(view: View) -> str:
     return section("sweep", "Over the sweep", along_sweep(view)) if view.axes.x else ""
 
 
-def _at_one_value(view: View, name: str, title: str, intro: str, draw: Drawer) -> str:
+def _at_one_value(
+    view: View, name: str, title: str, intro: str, draw: Drawer, *, real: str = ""
+) -> str:
     """Charts for each value along the sweep, of which one is shown at a time."""
     values = view.axes.x_values or ("",)
     parts = [
@@ -125,7 +128,8 @@ def _at_one_value(view: View, name: str, title: str, intro: str, draw: Drawer) -
     if not parts:
         return ""
     tabs = _tabs(view.axes.x_label, values) if len(values) > 1 else ""
-    return section(name, title, f"<p>{intro}</p>{tabs}{series_legend(view)}{''.join(parts)}")
+    shown_as = series_legend(view, real=real)
+    return section(name, title, f"<p>{intro}</p>{tabs}{shown_as}{''.join(parts)}")
 
 
 def _tabs(label: str, values: Sequence[Value]) -> str:
@@ -165,14 +169,15 @@ def _truth(view: View, errors: Sequence[Fidelity]) -> str:
     if not errors:
         return ""
     charts = [
-        beside(view, "mean_ms", "mean latency: simulated over real, ms"),
-        beside(view, "p99_ms", "p99 latency: simulated over real, ms"),
+        beside(view, errors, "mean", "mean latency: error of the simulation, %"),
+        beside(view, errors, "p99", "p99 latency: error of the simulation, %"),
     ]
     return section(
         "truth",
         "Simulated beside real",
         _verdict(errors)
-        + series_legend(view)
+        + "<p>Each point is a stream at a point of the sweep; whiskers are 95 % confidence.</p>"
+        + series_legend(view, "points")
         + grid([each for each in charts if each])
         + _copyable("errors")
         + fidelity_table(errors, "errors"),

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import Literal
 
 import msgspec
 
 from nnasync._core.pages.charts import Form, Mark, Rule, Series, chart, legend
 from nnasync._core.pages.escaping import text
 from nnasync._core.pages.scales import Linear, Logarithmic, Nines, Scale, scale_of
-from nnasync.experiments.fidelity import LATENCY_LIMIT
+from nnasync.experiments.fidelity import Fidelity
 from nnasync.experiments.figures import Figures, Kind, figures_of
+from nnasync.experiments.intervals import Interval
 from nnasync.experiments.record import StreamResult
 from nnasync.experiments.report.axes import Axes, Value, axes_of, shown
 from nnasync.experiments.run_of_point import Run
@@ -49,11 +51,11 @@ def view_of(runs: Sequence[Run], x: str = "") -> View:
     return View(tuple(runs), figures_of(runs), axes_of(runs, x))
 
 
-def series_legend(view: View) -> str:
-    """What the colors mean, and which of lines and points are simulated or real."""
-    entries = [(label, index, "line") for index, label in enumerate(view.axes.series) if label]
-    if len(view.kinds) == 2:
-        entries += [("simulated", 5, "line"), ("real", 5, "points")]
+def series_legend(view: View, form: str = "line", *, real: str = "") -> str:
+    """What the colors mean, and, if `real` says how that is drawn, what is simulated and real."""
+    entries = [(label, index, form) for index, label in enumerate(view.axes.series) if label]
+    if real and len(view.kinds) == 2:
+        entries += [("simulated", 5, "line"), ("real", 5, real)]
     return legend(entries) if entries else ""
 
 
@@ -73,7 +75,7 @@ def along_sweep(view: View) -> str:
         *over_sweep(view, "p99_ms", "p99 latency, ms", scale="ratio"),
     ]
     intro = f"<p>Over {text(view.axes.x_label)}; bands and whiskers are 95 % confidence.</p>"
-    return intro + series_legend(view) + grid(charts)
+    return intro + series_legend(view, real="points") + grid(charts)
 
 
 def over_sweep(view: View, measure: str, title: str, *, scale: str) -> list[str]:
@@ -256,41 +258,50 @@ def _first_repeats(view: View, x: Value) -> Iterator[tuple[Run, int, str]]:
 # -- simulated beside real
 
 
-def beside(view: View, measure: str, title: str) -> str | None:
-    """Every point and stream: what was simulated over what was measured, and the limit around."""
+def beside(
+    view: View, errors: Sequence[Fidelity], measure: Literal["mean", "p99"], title: str
+) -> str | None:
+    """By how much simulated latencies of every point and stream are off, and the limits around."""
     real = {(f.point, f.stream): f for f in view.figures if f.kind == "real"}
-    pairs = [
-        (f, real[f.point, f.stream])
-        for f in view.figures
-        if f.kind == "simulated" and (f.point, f.stream) in real
-    ]
     known = [
-        (guess, truth, guess.measures[measure].mean, truth.measures[measure].mean)
-        for guess, truth in pairs
-        if measure in guess.measures and measure in truth.measures
+        (each, error, truth)
+        for each in errors
+        if (error := each.intervals.get(measure)) is not None
+        and (truth := real[each.point, each.stream].mean(f"{measure}_ms"))
     ]
-    known = [each for each in known if each[2] > 0 and each[3] > 0]
     if not known:
         return None
-    values = [value for _, _, *both in known for value in both]
-    scale = Logarithmic(min(values) / 1.3, max(values) * 1.3)
-    ends = (scale.low, scale.high)
-    lines = [
-        Series("", 5, tuple(Mark(end, end * factor) for end in ends), "curve")
-        for factor in (1 - LATENCY_LIMIT, 1.0, 1 + LATENCY_LIMIT)
-    ]
+    latencies = [truth for _, _, truth in known]
+    ends = [end for _, error, _ in known for end in (error.low, error.high)]
+    limits = sorted({each.limit for each, _, _ in known})
+    most = 120 * min(max(*map(abs, ends), *limits), 1.0)
     points = [
-        Series(label, color, tuple(_pairs(view, known, label)), "points")
+        Series(label, color, tuple(_errors(view, known, label)), "points")
         for color, label in enumerate(view.axes.series)
     ]
-    return chart([*lines, *points], scale, scale, title=title, x_label="real, ms")
+    return chart(
+        points,
+        Logarithmic(min(latencies) / 1.3, max(latencies) * 1.3),
+        Linear(-most, most),
+        title=title,
+        x_label="real latency, ms",
+        rules=[
+            Rule(100 * limit * sign, "limit" if sign > 0 else "")
+            for limit in limits
+            for sign in (1, -1)
+        ],
+    )
 
 
-def _pairs(
-    view: View, known: Sequence[tuple[Figures, Figures, float, float]], label: str
+def _errors(
+    view: View, known: Sequence[tuple[Fidelity, Interval, float]], label: str
 ) -> Iterator[Mark]:
-    for guess, _, simulated, real in known:
-        if view.axes.series_of(guess.values) == label:
-            where = ", ".join(f"{key} {shown(value)}" for key, value in guess.values.items())
-            told = f"{guess.stream}, {where}: simulated {simulated:.4g} ms, real {real:.4g} ms"
-            yield Mark(real, simulated, told=f"{told} ({simulated / real - 1:+.1%})")
+    for each, error, real_ms in known:
+        if view.axes.series_of(each.values) == label:
+            where = ", ".join(f"{key} {shown(value)}" for key, value in each.values.items())
+            told = f"{each.stream}, {where}: real {real_ms:.4g} ms, simulated {error.mean:+.1%}"
+            told += f" ({each.told})"
+            if error.half is None:
+                yield Mark(real_ms, 100 * error.mean, told=told)
+            else:
+                yield Mark(real_ms, 100 * error.mean, 100 * error.low, 100 * error.high, told)

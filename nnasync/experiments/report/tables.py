@@ -9,7 +9,7 @@ from nnasync._core.pages.tables import number, row, table, word
 from nnasync.experiments.fidelity import Fidelity
 from nnasync.experiments.figures import Figures
 from nnasync.experiments.intervals import Interval
-from nnasync.experiments.report.axes import shown
+from nnasync.experiments.report.axes import Value, shown
 
 _COLUMNS = (
     ("attainment", "deadlines met, %", 100.0, 2),
@@ -48,14 +48,20 @@ def fidelity_table(errors: Sequence[Fidelity], name: str) -> str:
     heads = [*keys, "stream", "mean, %", "p99, %", "deadlines met, points", "verdict"]
     rows = []
     for each in errors:
-        cells = [number(text(shown(each.values.get(key, "")))) for key in keys]
+        cells = [_swept(each.values.get(key, "")) for key in keys]
         cells.append(word(each.stream))
         far = each.far() if each.verdict == "outside" else ()
         for what in ("mean", "p99", "attainment"):
             told = _signed(each.intervals.get(what))
             cells.append(number(told, kind="far" * (what in far)))
         rows.append(row([*cells, word(each.told)]))
-    return table([(head, head in ("stream", "verdict")) for head in heads], rows, name=name)
+    words = {key for key in keys if any(isinstance(e.values.get(key), str) for e in errors)}
+    words |= {"stream", "verdict"}
+    return table([(head, head in words) for head in heads], rows, name=name)
+
+
+def _swept(value: Value) -> str:
+    return word(value) if isinstance(value, str) else number(text(shown(value)))
 
 
 def _signed(found: Interval | None) -> str:

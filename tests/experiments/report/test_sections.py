@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 import pytest
 from msgspec.structs import replace
 
+from nnasync.experiments.fidelity import fidelity_of
 from nnasync.experiments.report.axes import axes_of
 from nnasync.experiments.report.sections import (
     along_sweep,
@@ -99,11 +100,13 @@ def test_queues_simulated_and_real_apart() -> None:
 
 
 def test_simulated_beside_real_has_each_pair_and_the_limits() -> None:
-    chart = beside(VIEW, "mean_ms", "mean")
+    errors = fidelity_of(BOTH)
+    chart = beside(VIEW, errors, "mean", "mean")
     assert chart is not None
     assert count(chart, "circle", "open") == 8
-    assert count(chart, "path", "line") == 3
-    assert beside(view_of(runs()), "mean_ms", "mean") is None
+    assert count(chart, "path", "rule") == 2
+    assert "simulated -" in chart
+    assert beside(view_of(runs()), (), "mean", "mean") is None
 
 
 def test_words_along_the_axis() -> None:
