@@ -45,16 +45,16 @@ def figures_table(figures: Sequence[Figures], name: str = "") -> str:
 def fidelity_table(errors: Sequence[Fidelity], name: str) -> str:
     """The errors of the simulation with their verdicts; those beyond their limits stand out."""
     keys = tuple(dict.fromkeys(key for each in errors for key in each.values))
-    heads = [*keys, "stream", "mean, %", "p99, %", "deadlines met, points", "verdict"]
+    heads = [*keys, "stream", "verdict", "mean, %", "p99, %", "deadlines met, points"]
     rows = []
     for each in errors:
         cells = [_swept(each.values.get(key, "")) for key in keys]
-        cells.append(word(each.stream))
+        cells += [word(each.stream), word(each.told)]
         far = each.far() if each.verdict == "outside" else ()
         for what in ("mean", "p99", "attainment"):
             told = _signed(each.intervals.get(what))
             cells.append(number(told, kind="far" * (what in far)))
-        rows.append(row([*cells, word(each.told)]))
+        rows.append(row(cells))
     words = {key for key in keys if any(isinstance(e.values.get(key), str) for e in errors)}
     words |= {"stream", "verdict"}
     return table([(head, head in words) for head in heads], rows, name=name)
