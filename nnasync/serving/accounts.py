@@ -17,7 +17,7 @@ UNKNOWN = "(unknown)"
 """Models that requests name and that are not there."""
 
 
-class Account:
+class ClientAccount:
     """The requests of one client for one version of a model."""
 
     __slots__ = ("client", "model", "tally", "version")
@@ -35,29 +35,29 @@ class Account:
         return self.tally.calls - ended
 
 
-class Accounts:
+class ClientAccounts:
     """All accounts of a server; a collector of metrics."""
 
     def __init__(self, clients: int) -> None:
         """The first `clients` clients are told apart."""
         self._limit = clients
         self._clients: set[str] = set()
-        self._accounts: dict[tuple[str, str, str], Account] = {}
+        self._accounts: dict[tuple[str, str, str], ClientAccount] = {}
 
-    def of(self, model: str, version: str, client: str) -> Account:
+    def of(self, model: str, version: str, client: str) -> ClientAccount:
         """The account of a client with a version of a model."""
         key = (model, version, client)
         account = self._accounts.get(key)
         return account if account is not None else self._opened(model, version, client)
 
-    def _opened(self, model: str, version: str, client: str) -> Account:
+    def _opened(self, model: str, version: str, client: str) -> ClientAccount:
         if client not in self._clients and len(self._clients) >= self._limit:
             client = OTHERS
         self._clients.add(client)
         key = (model, version, client)
-        return self._accounts.setdefault(key, Account(model, version, client))
+        return self._accounts.setdefault(key, ClientAccount(model, version, client))
 
-    def all(self) -> list[Account]:
+    def all(self) -> list[ClientAccount]:
         """The accounts there are."""
         return list(self._accounts.values())
 

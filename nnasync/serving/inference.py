@@ -26,7 +26,7 @@ from nnasync.errors import (
     because,
 )
 from nnasync.hal import Array
-from nnasync.serving.accounts import UNKNOWN, Account, Accounts
+from nnasync.serving.accounts import UNKNOWN, ClientAccount, ClientAccounts
 from nnasync.serving.messages import InferAnswer, InferRequest, RequestedOutput
 from nnasync.serving.models import Models
 from nnasync.serving.problems import ServingError, as_serving_error
@@ -57,7 +57,7 @@ class _Call:
     def __init__(
         self,
         model: ServedModel,
-        account: Account,
+        account: ClientAccount,
         request: InferRequest,
         client: str,
         memory: SharedMemory,
@@ -111,7 +111,7 @@ class Inferences:
     def __init__(
         self,
         models: Models,
-        accounts: Accounts,
+        accounts: ClientAccounts,
         shared_memory: ClientsMemory,
         options: ServeOptions,
         cores: int,

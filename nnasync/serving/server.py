@@ -19,7 +19,7 @@ from nnasync._core.clock import Deadline
 from nnasync._core.execution import Net
 from nnasync._core.packages import VERSION
 from nnasync._core.runtime import Runtime
-from nnasync.serving.accounts import Accounts
+from nnasync.serving.accounts import ClientAccounts
 from nnasync.serving.inference import ABOUT_TO_END, Inferences
 from nnasync.serving.messages import (
     NO_PARAMETERS,
@@ -70,7 +70,7 @@ class ModelServer:
         self.options = options or ServeOptions()
         self.limits = self.options.limits
         self.models = Models()
-        self.accounts = Accounts(self.limits.clients)
+        self.accounts = ClientAccounts(self.limits.clients)
         self.shared_memory = ClientsMemory(
             self.limits.regions, is_allowed=self.options.shared_memory
         )
