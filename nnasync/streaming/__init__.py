@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
+from typing import TYPE_CHECKING
+
 from nnasync.streaming.account import (
     Account,
     Entry,
@@ -11,6 +14,7 @@ from nnasync.streaming.account import (
     Outcome,
     StreamStatistics,
 )
+from nnasync.streaming.devices import camera, microphone
 from nnasync.streaming.graph import (
     CallOptions,
     ErrorPolicy,
@@ -23,9 +27,9 @@ from nnasync.streaming.graph import (
 from nnasync.streaming.item import Item, ItemSource, Pace
 from nnasync.streaming.network import (
     Backoff,
-    NetworkEvent,
     NetworkStatistics,
     NetworkStream,
+    SourceEvent,
     network,
 )
 from nnasync.streaming.opening import open_audio, open_video
@@ -41,8 +45,6 @@ from nnasync.streaming.sources import (
     LiveSource,
     RecordedSource,
     audio_file,
-    camera,
-    microphone,
     synthetic,
     video_file,
 )
@@ -66,7 +68,6 @@ __all__ = [
     "Latency",
     "Ledger",
     "LiveSource",
-    "NetworkEvent",
     "NetworkStatistics",
     "NetworkStream",
     "Outcome",
@@ -76,6 +77,7 @@ __all__ = [
     "Policy",
     "RecordedSource",
     "Result",
+    "SourceEvent",
     "Stage",
     "Stream",
     "StreamStatistics",
@@ -91,3 +93,12 @@ __all__ = [
     "video_file",
     "video_recorder",
 ]
+
+if not TYPE_CHECKING:  # who checks types is told of a name that is not there
+
+    def __getattr__(name: str) -> object:
+        if name == "NetworkEvent":
+            text = f"{__name__}.NetworkEvent is called SourceEvent now"
+            warnings.warn(text, DeprecationWarning, stacklevel=2)
+            return SourceEvent
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,15 +7,9 @@ import re
 from urllib.parse import unquote, urlsplit
 
 from nnasync.errors import InvalidArgument
+from nnasync.streaming.devices import camera, microphone
 from nnasync.streaming.network import network
-from nnasync.streaming.sources import (
-    LiveSource,
-    RecordedSource,
-    audio_file,
-    camera,
-    microphone,
-    video_file,
-)
+from nnasync.streaming.sources import LiveSource, RecordedSource, audio_file, video_file
 from nnasync.streaming.sources.pictures import PixelFormat, Size
 
 
@@ -24,11 +18,14 @@ def open_video(
 ) -> LiveSource | RecordedSource:
     """The pictures of a camera (0, "/dev/video0"), of an address ("rtsp://..."), or of a file.
 
-    See `camera`, `network` and `video_file`: they have more options, and say what reading raises.
+    What lies below /dev/v4l is a camera, too. See `camera`, `network` and `video_file`: they have
+    more options, and say what reading raises.
     """
     name = str(where) if isinstance(where, int) else os.fspath(where)
-    if device := re.fullmatch(r"(?:/dev/video)?(\d+)", name):
-        return camera(int(device[1]), size=size, pixels=pixels)
+    if name.isdecimal():
+        return camera(int(name), size=size, pixels=pixels)
+    if re.match(r"/dev/(video\d+$|v4l/)", name):
+        return camera(name, size=size, pixels=pixels)
     if _is_address(name):
         return network(name).video(size=size, pixels=pixels)
     return video_file(_path(name), size=size, pixels=pixels)

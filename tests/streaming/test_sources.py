@@ -26,7 +26,7 @@ from nnasync.streaming import (
     video_file,
 )
 from nnasync.streaming.blocking_reader import Reading
-from nnasync.streaming.sources import alsa, audio, video
+from nnasync.streaming.sources import alsa, audio
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_leaks", "stall_guard")]
 
@@ -249,30 +249,6 @@ async def test_the_log_level_of_the_application_stays(tmp_path: Path) -> None:
         assert av.logging.get_level() == av.logging.FATAL
     finally:
         av.logging.set_level(before)
-
-
-async def test_capture_of_frames() -> None:
-    frames = reading("testsrc=rate=1000:size=48x32:duration=0.02")
-    source = video.capture(frames, "lavfi", {}, size=(16, 24), pixels="gray")
-    async with source:
-        items = [item async for item in source]
-    assert [item.index for item in items] == list(range(20))
-    assert all(item.data.shape == (16, 24) for item in items)
-    times = [item.captured_ns for item in items]
-    assert times == sorted(times)
-    assert [item.media_ns for item in items] == [t - times[0] for t in times]
-
-
-async def test_capture_of_hops() -> None:
-    tone = reading("sine=frequency=1000:sample_rate=48000:duration=0.2")
-    source = audio.capture(tone, "lavfi", rate_hz=16000, hop=160)
-    async with source:
-        hops = [item.data async for item in source]
-    assert len(hops) >= 19
-    assert all(hop.shape == (160,) for hop in hops)
-    samples = np.concatenate(hops[:16])
-    spectrum = np.abs(await anyio.to_thread.run_sync(np.fft.rfft, samples))
-    assert int(spectrum.argmax()) == 160
 
 
 async def test_synthetic_takes_functions_and_coroutine_functions() -> None:

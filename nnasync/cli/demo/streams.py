@@ -200,7 +200,7 @@ class Streams:
 def audio_source(folder: Path | None, device: str | None) -> LiveSource | RecordedSource:
     """The clip, or a microphone."""
     if device is not None:
-        return microphone(device, rate_hz=SAMPLE_RATE_HZ, hop=HOP)
+        return microphone(device, rate_hz=SAMPLE_RATE_HZ, hop=HOP, retry=None)
     path = data_file(folder, "words.flac")
     return audio_file(path, rate_hz=SAMPLE_RATE_HZ, hop=HOP)
 
@@ -208,7 +208,7 @@ def audio_source(folder: Path | None, device: str | None) -> LiveSource | Record
 def video_source(folder: Path | None, device: int | None) -> LiveSource | RecordedSource:
     """The clip, or a camera."""
     if device is not None:
-        return camera(device, size=IMAGE, rate_hz=FRAME_RATE_HZ)
+        return camera(device, size=IMAGE, rate_hz=FRAME_RATE_HZ, retry=None)
     return video_file(data_file(folder, "digits.mp4"), size=IMAGE)
 
 

@@ -53,7 +53,7 @@ def add_parser(commands: Any) -> None:
         default="",
         metavar="WHAT",
         help='play this to all pages instead of their cameras: "demo", a file, an address '
-        '("rtsp://camera.local/stream"), or the number of a camera',
+        '("rtsp://camera.local/stream"), or a camera by its number or path',
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen at (127.0.0.1)")
     parser.add_argument("--port", type=_port, default=8765, help="port (8765; 0 takes a free one)")

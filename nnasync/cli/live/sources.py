@@ -19,7 +19,7 @@ from nnasync.errors import InvalidArgument
 from nnasync.hal import Array
 from nnasync.streaming import (
     ItemSource,
-    NetworkEvent,
+    SourceEvent,
     audio_file,
     camera,
     network,
@@ -77,27 +77,33 @@ async def of_browser(offer: str, answer: Callable[[str], object]) -> AsyncIterat
 
 def check(name: str) -> None:
     """Raises InvalidArgument for what `named` does not know."""
-    if name != CLIPS and not name.isdigit() and "://" not in name and not os.path.isfile(name):
+    is_known = name == CLIPS or is_camera(name) or "://" in name or os.path.isfile(name)
+    if not is_known:
         raise InvalidArgument(
             f"{name} is no file; --source takes {CLIPS!r}, the path of a video, an address such as "
-            "rtsp://camera.local/stream, or the number of a camera"
+            "rtsp://camera.local/stream, or the number or the path of a camera"
         )
+
+
+def is_camera(name: str) -> bool:
+    """Whether this names a camera of this machine."""
+    return name.isdecimal() or name.startswith("/dev/")
 
 
 @asynccontextmanager
 async def named(
     name: str, folder: Path | None, tell: Callable[[str], object]
 ) -> AsyncIterator[Sources]:
-    """What `--source` names: "demo", the number of a camera, an address with "://", or a file.
+    """What `--source` names: "demo", a camera by its number or path, an address, or a file.
 
     Nothing is opened before it is read. `tell` is called with a sentence when a connection is made
-    or lost. Raises InvalidArgument for what is no address.
+    or lost, and when a camera is. Raises InvalidArgument for what is no address.
     """
     if name == CLIPS:
         async with of_clips(folder) as sources:
             yield sources
-    elif name.isdigit():
-        yield Sources(camera(int(name), pixels="rgb24"), None)
+    elif is_camera(name):
+        yield Sources(_of_camera(name, tell), None)
     elif "://" in name:
         yield _of_address(name, tell)
     else:
@@ -111,12 +117,17 @@ def _of_file(name: str) -> Sources:
     )
 
 
+def _of_camera(name: str, tell: Callable[[str], object]) -> ItemSource:
+    device = int(name) if name.isdecimal() else name
+    return camera(device, pixels="rgb24", on_event=lambda event: tell(_told(event)))
+
+
 def _of_address(name: str, tell: Callable[[str], object]) -> Sources:
     stream = network(name, on_event=lambda event: tell(_told(event)))
     return Sources(stream.video(pixels="rgb24"), stream.audio(rate_hz=SAMPLE_RATE_HZ, hop=HOP))
 
 
-def _told(event: NetworkEvent) -> str:
+def _told(event: SourceEvent) -> str:
     if event.kind == "connected":
         return "the source is connected"
     again = "" if event.retry_s is None else f"; trying again in {event.retry_s:.1f} s"

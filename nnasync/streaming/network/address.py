@@ -10,7 +10,7 @@ from nnasync.errors import InvalidArgument
 from nnasync.streaming.blocking_reader import PATIENCE_S, Reading
 from nnasync.streaming.network.backoff import Backoff
 from nnasync.streaming.network.connection import Address
-from nnasync.streaming.network.keeper import NetworkEvent
+from nnasync.streaming.network.keeper import SourceEvent
 from nnasync.streaming.network.stream import NetworkStream
 from nnasync.streaming.redaction import redacted
 
@@ -30,7 +30,7 @@ def network(
     open_timeout_s: float | None = PATIENCE_S,
     read_timeout_s: float | None = _SILENT_S,
     options: Mapping[str, str] | None = None,
-    on_event: Callable[[NetworkEvent], object] | None = None,
+    on_event: Callable[[SourceEvent], object] | None = None,
     uniform: Callable[[], float] = random.random,
 ) -> NetworkStream:
     """The stream at an address: RTSP, MPEG-TS over TCP or UDP, MJPEG over HTTP, HLS, RTMP ...

@@ -1,4 +1,4 @@
-"""One connection to an address: opened, read and decoded in a thread of its own.
+"""One connection to an address or a device: opened, read and decoded in a thread of its own.
 
 Nobody can end a system call of another thread. So a connection that hangs is left to itself: it is
 told to stop, what it still finds is thrown away, and its thread ends with its own time limits.
@@ -17,7 +17,7 @@ from nnasync.hal import Struct
 from nnasync.streaming.account import Outcome
 from nnasync.streaming.blocking_reader import Reading
 from nnasync.streaming.network.outlets import Outlet, Timing
-from nnasync.streaming.sources.media import import_av, opened_container
+from nnasync.streaming.sources.media import import_av, of_device, opened_container
 from nnasync.streaming.sources.media_clock import MediaClock
 
 logger = logging.getLogger(__name__)
@@ -44,7 +44,8 @@ _PERMANENT = {
 class Address(Struct, frozen=True):
     """Where to connect to and how; `name` is what may be shown of it: `redacted`.
 
-    `is_played` says that it may be read faster than it plays.
+    `is_played` says that it may be read faster than it plays. `format` is FFmpeg's name for
+    devices of this kind, empty for what is in the network.
     """
 
     url: str
@@ -53,6 +54,7 @@ class Address(Struct, frozen=True):
     is_played: bool
     open_timeout_s: float | None
     read_timeout_s: float | None
+    format: str = ""
 
     def __repr__(self) -> str:
         return f"Address({self.name!r})"
@@ -106,7 +108,11 @@ class Connection:
         address, reading = self._address, self.reading
         reading.progressed()
         with opened_container(
-            address.url, reading, options=address.options, failure=_failure
+            address.url,
+            reading,
+            device=address.format,
+            options=address.options,
+            failure=of_device if address.format else _failure,
         ) as container:
             outlets = self._begin(container)
             self.is_finite = address.is_played and (container.duration or 0) > 0

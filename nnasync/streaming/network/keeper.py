@@ -1,9 +1,12 @@
-"""Keeps a connection to an address: one after the other, with waits between them.
+"""Keeps a connection to an address or a device: one after the other, with waits between them.
 
 A thread makes the connections. Who takes items looks after it: a connection that is overdue is left
-to itself, and another thread goes on from there. What an attempt cannot mend (a wrong password, no
-such stream) is an error if it comes before the first connection; after that everything is tried
-again, since cameras also answer so while they start.
+to itself, and another thread goes on from there. A driver may never come back, and each attempt may
+end so: beyond `_MOST_HANGING` such threads no other attempt begins before one of them has ended.
+
+What an attempt cannot mend (a wrong password, no such stream) is an error if it comes before the
+first connection, and so is a device that does not open; after that everything is tried again, since
+cameras also answer so while they start, and are not there while they are unplugged.
 """
 
 from __future__ import annotations
@@ -39,12 +42,16 @@ logger = logging.getLogger(__name__)
 EventKind = Literal["connected", "failed", "lost", "ended"]
 
 
-class NetworkEvent(Struct, frozen=True):
+_MOST_HANGING = 4
+
+
+class SourceEvent(Struct, frozen=True):
     """What became of an attempt to connect: "connected" or "failed", and then "lost" or "ended".
 
-    A stream is "ended" by its sender if it was a recording, or if there is to be no other attempt.
-    `epoch` numbers the connections from 0; items of it have the same one. `reason` says why it
-    failed or was lost, `retry_s` how long it is until the next attempt, None if there is none.
+    To open a device is to connect, too. A stream is "ended" by its sender if it was a recording, or
+    if there is to be no other attempt. `epoch` numbers the connections from 0; items of it have the
+    same one. `reason` says why it failed or was lost, `retry_s` how long it is until the next
+    attempt, None if there is none.
     """
 
     kind: EventKind
@@ -74,7 +81,7 @@ class Keeper:
         self,
         address: Address,
         retry: Backoff | None,
-        on_event: Callable[[NetworkEvent], object] | None,
+        on_event: Callable[[SourceEvent], object] | None,
         uniform: Callable[[], float],
     ) -> None:
         self._address = address
@@ -88,6 +95,7 @@ class Keeper:
         self._wakeup: Wakeup | None = None
         self._over = threading.Event()
         self._thread_ended: Future[None] = Future()
+        self._hanging: list[Future[None]] = []
         self._first_by_ns = math.inf
         self._attempts = self._connections = self._failures = self._mended = 0
         self._last_error = ""
@@ -125,6 +133,7 @@ class Keeper:
             error: NNError = DeviceUnavailable(self._last_error)
             if connection is not None:
                 connection.leave()
+                self._hanging.append(self._thread_ended)
                 error = connection.reading.overdue()
                 if not self._connections and self._last_error:
                     # The attempts before this one say more of why there is no connection.
@@ -192,17 +201,8 @@ class Keeper:
     def _keep(self, wait_s: float | None, ended: Future[None]) -> None:
         try:
             while wait_s is not None and not self._over.wait(wait_s):
-                with self._lock:
-                    connection = Connection(
-                        self._address,
-                        self._connections,
-                        tuple(self._outlets),
-                        opened=self._opened,
-                        look=self._forget_dropped,
-                    )
-                    self._attempts += 1
-                    self._connection = connection
-                error = connection.run()
+                connection = self._attempt()
+                error = self._all_hang() if connection is None else connection.run()
                 self._forget_dropped()
                 with self._lock:
                     if self._connection is not connection:
@@ -211,6 +211,26 @@ class Keeper:
                     wait_s = self._lost(connection, error)
         finally:
             ended.set_result(None)
+
+    def _attempt(self) -> Connection | None:
+        """The next connection; None where too many of those before hang."""
+        with self._lock:
+            self._attempts += 1
+            self._hanging = [ended for ended in self._hanging if not ended.done()]
+            if len(self._hanging) < _MOST_HANGING:
+                self._connection = Connection(
+                    self._address,
+                    self._connections,
+                    tuple(self._outlets),
+                    opened=self._opened,
+                    look=self._forget_dropped,
+                )
+            return self._connection
+
+    def _all_hang(self) -> NNError:
+        return DeviceUnavailable(
+            f"{self._address.name} is not tried: {_MOST_HANGING} attempts before have not come back"
+        )
 
     def _opened(self, connection: Connection) -> None:
         with self._lock:
@@ -252,7 +272,7 @@ class Keeper:
         """The error that ends the stream because there was no connection yet."""
         if self._connections or error is None:
             return None
-        if isinstance(error, InvalidArgument):
+        if isinstance(error, InvalidArgument) or self._address.format:
             return error
         if now_ns() < self._first_by_ns:
             return None
@@ -277,14 +297,14 @@ class Keeper:
 
     def _tell(self, kind: EventKind, epoch: int, retry_s: float | None = None) -> None:
         reason = "" if kind == "connected" else self._last_error
-        event = NetworkEvent(kind, now_ns(), epoch, reason, retry_s)
+        event = SourceEvent(kind, now_ns(), epoch, reason, retry_s)
         if kind in ("failed", "lost"):
             logger.warning("%s: %s", kind, reason)
         if self._on_event is not None and self._wakeup is not None:
             self._wakeup.post(partial(_call, self._on_event, event))
 
 
-def _call(on_event: Callable[[NetworkEvent], object], event: NetworkEvent) -> None:
+def _call(on_event: Callable[[SourceEvent], object], event: SourceEvent) -> None:
     try:
         on_event(event)
     except Exception:

@@ -140,7 +140,6 @@ class AudioOutlet:
 
     def __init__(self, rate_hz: int, hop: int) -> None:
         import_av()
-        self._rate_hz, self._hop = rate_hz, hop
         self._hops = Hops(rate_hz, hop)
         kept = max(4, _SOUND_KEPT_NS * rate_hz // (hop * 1_000_000_000))
         self.mailbox: Mailbox[Kept] = Mailbox(kept)
@@ -151,7 +150,7 @@ class AudioOutlet:
     def begin(self, timing: Timing) -> None:
         """What the last connection left unfinished goes with nothing that follows."""
         self._timing = timing
-        self._hops = Hops(self._rate_hz, self._hop)
+        self._hops.begin_anew()
 
     def frames(self, packet: Any) -> Iterable[Any]:
         """Those of a packet."""

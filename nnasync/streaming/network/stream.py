@@ -11,7 +11,7 @@ import anyio
 from nnasync.hal import Array
 from nnasync.streaming.network.backoff import Backoff
 from nnasync.streaming.network.connection import Address
-from nnasync.streaming.network.keeper import Keeper, NetworkEvent, NetworkStatistics
+from nnasync.streaming.network.keeper import Keeper, NetworkStatistics, SourceEvent
 from nnasync.streaming.network.outlets import AudioOutlet, Outlet, VideoOutlet
 from nnasync.streaming.sources.pictures import PixelFormat, Size
 from nnasync.streaming.sources.source import LiveSource
@@ -30,7 +30,7 @@ class NetworkStream:
         self,
         address: Address,
         retry: Backoff | None,
-        on_event: Callable[[NetworkEvent], object] | None,
+        on_event: Callable[[SourceEvent], object] | None,
         uniform: Callable[[], float],
     ) -> None:
         self._keeper = Keeper(address, retry, on_event, uniform)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from nnasync.streaming.sources.audio import audio_file, microphone
+from nnasync.streaming.sources.audio import audio_file
 from nnasync.streaming.sources.source import LiveSource, RecordedSource
 from nnasync.streaming.sources.synthetic import synthetic
-from nnasync.streaming.sources.video import camera, video_file
+from nnasync.streaming.sources.video import video_file
 
 __all__ = [
     "LiveSource",
     "RecordedSource",
     "audio_file",
-    "camera",
-    "microphone",
     "synthetic",
     "video_file",
 ]

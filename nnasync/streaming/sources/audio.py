@@ -13,19 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from nnasync._core.clock import now_ns
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Array
-from nnasync.streaming.blocking_reader import DEVICE_PATIENCE_S, PATIENCE_S, Reading, is_pipe
+from nnasync.streaming.blocking_reader import PATIENCE_S, Reading, is_pipe
 from nnasync.streaming.item import Pace
 from nnasync.streaming.lookahead import LookAhead
 from nnasync.streaming.pacing import Pacer
 from nnasync.streaming.redaction import redacted
-from nnasync.streaming.sources.alsa import find_configuration
 from nnasync.streaming.sources.hops import Hops, check_hop
-from nnasync.streaming.sources.media import end_of, opened
-from nnasync.streaming.sources.media_clock import MediaClock
-from nnasync.streaming.sources.source import LiveSource, RecordedSource
+from nnasync.streaming.sources.media import opened
+from nnasync.streaming.sources.source import RecordedSource
 
 
 def audio_file(
@@ -54,35 +51,6 @@ def audio_file(
     read = _wav_hops if is_wav else _av_hops
     ahead = LookAhead(lambda: read(name, reading, rate_hz, hop), batch=16, reading=reading)
     return RecordedSource(ahead, Pacer(pace, start_ns=start_ns))
-
-
-def microphone(
-    name: str = "default",
-    *,
-    rate_hz: int = 16000,
-    hop: int = 160,
-    open_timeout_s: float | None = DEVICE_PATIENCE_S,
-    read_timeout_s: float | None = DEVICE_PATIENCE_S,
-) -> LiveSource:
-    """The hops of an ALSA capture device.
-
-    Reading raises DeviceUnavailable where there is no such device, it does not open within
-    `open_timeout_s`, or delivers nothing for `read_timeout_s`; None waits for ever.
-
-    PyAV's wheels look for ALSA's configuration where no machine has it. So before the device is
-    opened, this sets `ALSA_CONFIG_DIR` and `ALSA_CONFIG_PATH`, for the whole process, to
-    /usr/share/alsa and its alsa.conf, if they are there and the variables are not set. ALSA itself
-    writes to stderr about a device that it cannot open.
-    """
-    reading = Reading(name, open_timeout_s=open_timeout_s, read_timeout_s=read_timeout_s)
-    return capture(reading, "alsa", rate_hz=rate_hz, hop=hop)
-
-
-def capture(reading: Reading, format: str, *, rate_hz: int, hop: int) -> LiveSource:
-    """The hops of any capture device that FFmpeg knows; it is called as `reading` is."""
-    check_hop(rate_hz, hop)
-    ahead = LookAhead(lambda: _device_hops(reading, format, rate_hz, hop), batch=1, reading=reading)
-    return LiveSource(ahead)
 
 
 def _wav_hops(name: str, reading: Reading, rate_hz: int, hop: int) -> Iterator[tuple[int, Array]]:
@@ -139,17 +107,6 @@ def _with_end(frames: Iterator[Any], hops: Hops) -> Iterator[list[Array]]:
     for frame in frames:
         yield hops.add(frame)
     yield hops.finish()
-
-
-def _device_hops(
-    reading: Reading, format: str, rate_hz: int, hop: int
-) -> Iterator[tuple[int, Array]]:
-    if format == "alsa":
-        find_configuration()
-    with opened(reading.name, "audio", reading, device=format) as (container, stream):
-        clock, hops = MediaClock(), Hops(rate_hz, hop)
-        for frame in container.decode(stream):
-            yield from hops.cut(frame, clock.captured_ns(end_of(frame), now_ns()))
 
 
 def _position_ns(hops: int, hop: int, rate_hz: int) -> int:

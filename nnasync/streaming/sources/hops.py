@@ -39,12 +39,16 @@ class Hops:
         check_hop(rate_hz, hop)
         self._rate_hz = rate_hz
         self._hop = hop
+        self._last_ns = -1
+        self.gaps = 0
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """What comes next goes with nothing that came before, and its times are later."""
         self._shape: tuple[object, ...] | None = None
         self._resampler: Any = None
         self._rest = np.empty(0, np.float32)
         self._end_ns: int | None = None
-        self._last_ns = -1
-        self.gaps = 0
 
     def cut(self, frame: Any, end_ns: int) -> list[tuple[int, Array]]:
         """The hops that a frame of PyAV completes, each with the time of its last sample.
@@ -62,7 +66,8 @@ class Hops:
         at_ns = end_ns - self._ns(self._rest.size + len(hops) * self._hop)
         timed = []
         for index, hop in enumerate(hops, 1):
-            # Frames may overlap where a sender's clock is quicker than ours.
+            # Frames may overlap where a sender's clock is quicker than ours, or where a sender
+            # begins a new connection with what it had kept.
             self._last_ns = max(at_ns + self._ns(index * self._hop), self._last_ns + 1)
             timed.append((self._last_ns, hop))
         return timed

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from fractions import Fraction
 from typing import Any
 
 from nnasync.errors import DeviceUnavailable, InvalidArgument, NNError
 from nnasync.streaming.blocking_reader import Reading, readable
+from nnasync.streaming.sources.alsa import find_configuration
 
 
 def import_av() -> Any:
@@ -31,7 +32,8 @@ def end_of(frame: Any) -> int | None:
     return at_ns + (samples * 1_000_000_000 // frame.sample_rate if samples else 0)
 
 
-def _of_device(message: str, _cause: BaseException | None = None) -> NNError:
+def of_device(message: str, _cause: BaseException | None = None) -> NNError:
+    """DeviceUnavailable: a device that cannot be read now may be there again later."""
     return DeviceUnavailable(message)
 
 
@@ -44,24 +46,17 @@ def opened(
     name: str,
     kind: str,
     reading: Reading,
-    *,
-    device: str = "",
-    options: dict[str, str] | None = None,
 ) -> Iterator[tuple[Any, Any]]:
-    """The container `name` and its first stream of `kind`, decoded by one thread.
+    """The file `name` and its first stream of `kind`, decoded by one thread.
 
-    What cannot be opened or decoded raises InvalidArgument for a file and DeviceUnavailable for a
-    `device`, which is the name of the device's format; so does what sends nothing for longer than
-    `reading` allows.
+    What cannot be opened or decoded raises InvalidArgument; what sends nothing for longer than
+    `reading` allows raises DeviceUnavailable.
     """
-    failure = _of_device if device else _of_file
-    given = _limited(name, options or {}, reading)
-    with opened_container(
-        name, reading, device=device, options=given, failure=failure
-    ) as container:
+    limited = _limited(name, reading)
+    with opened_container(name, reading, options=limited, failure=_of_file) as container:
         stream = next((s for s in container.streams if s.type == kind), None)
         if stream is None:
-            raise failure(f"{reading.name} has no {kind} stream", None)
+            raise InvalidArgument(f"{reading.name} has no {kind} stream")
         stream.codec_context.thread_count = 1
         reading.progressed(is_open=True)
         yield container, stream
@@ -76,17 +71,20 @@ def opened_container(
     options: dict[str, str],
     failure: Callable[[str, BaseException | None], NNError],
 ) -> Iterator[Any]:
-    """The container `name`, which is called as `reading` is.
+    """The container `name`, which is called as `reading` is; `device` is its format if it is one.
 
     Errors of FFmpeg become what `failure` makes of a message and the error; what sends nothing for
     longer than `reading` allows raises DeviceUnavailable. PyAV's own error is their cause, but not
     for an address: it would show the password.
     """
     av = import_av()
+    if device == "alsa":
+        find_configuration()
     limits = (reading.open_timeout_s, reading.read_timeout_s)
     try:
         with (
-            readable(name, reading) as source,
+            # A second descriptor of a device would keep its number from it when it comes back.
+            nullcontext(name) if device else readable(name, reading) as source,
             av.open(
                 source,
                 format=device or None,
@@ -109,8 +107,8 @@ def opened_container(
     raise failed
 
 
-def _limited(name: str, options: dict[str, str], reading: Reading) -> dict[str, str]:
-    """The options with a limit for each read of the network; PyAV's own does not cover probing."""
+def _limited(name: str, reading: Reading) -> dict[str, str]:
+    """Options with a limit for each read of the network; PyAV's own does not cover probing."""
     if "://" not in name or reading.read_timeout_s is None:
-        return options
-    return {"rw_timeout": str(round(reading.read_timeout_s * 1e6)), **options}
+        return {}
+    return {"rw_timeout": str(round(reading.read_timeout_s * 1e6))}

@@ -5,17 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from nnasync._core.clock import now_ns
 from nnasync.hal import Array
-from nnasync.streaming.blocking_reader import DEVICE_PATIENCE_S, PATIENCE_S, Reading
+from nnasync.streaming.blocking_reader import PATIENCE_S, Reading
 from nnasync.streaming.item import Pace
 from nnasync.streaming.lookahead import LookAhead
 from nnasync.streaming.pacing import Pacer
 from nnasync.streaming.redaction import redacted
-from nnasync.streaming.sources.media import end_of, opened
-from nnasync.streaming.sources.media_clock import MediaClock
+from nnasync.streaming.sources.media import opened
 from nnasync.streaming.sources.pictures import Pictures, PixelFormat, Size, check_pixels
-from nnasync.streaming.sources.source import LiveSource, RecordedSource
+from nnasync.streaming.sources.source import RecordedSource
 
 
 def video_file(
@@ -46,44 +44,6 @@ def video_file(
     return RecordedSource(ahead, Pacer(pace, start_ns=start_ns))
 
 
-def camera(
-    index: int = 0,
-    *,
-    size: Size | None = None,
-    pixels: PixelFormat = "gray",
-    rate_hz: int = 30,
-    open_timeout_s: float | None = DEVICE_PATIENCE_S,
-    read_timeout_s: float | None = DEVICE_PATIENCE_S,
-) -> LiveSource:
-    """The frames of the camera /dev/video`index`, as `video_file` has them.
-
-    Reading raises DeviceUnavailable where there is no such camera, it does not open within
-    `open_timeout_s`, or delivers nothing for `read_timeout_s`; None waits for ever.
-    """
-    check_pixels(pixels, size)
-    name = f"/dev/video{index}"
-    reading = Reading(name, open_timeout_s=open_timeout_s, read_timeout_s=read_timeout_s)
-    return capture(reading, "v4l2", {"framerate": str(rate_hz)}, size=size, pixels=pixels)
-
-
-def capture(
-    reading: Reading,
-    format: str,
-    options: dict[str, str],
-    *,
-    size: Size | None,
-    pixels: PixelFormat,
-) -> LiveSource:
-    """The frames of any capture device that FFmpeg knows; it is called as `reading` is."""
-    return LiveSource(
-        LookAhead(
-            lambda: _device_frames(reading, format, options, size, pixels),
-            batch=1,
-            reading=reading,
-        )
-    )
-
-
 def _file_frames(
     path: str, reading: Reading, size: Size | None, pixels: PixelFormat
 ) -> Iterator[tuple[int, Array]]:
@@ -95,13 +55,3 @@ def _file_frames(
             at_s = index * period_s if frame.time is None else frame.time
             first_s = at_s if first_s is None else first_s
             yield round((at_s - first_s) * 1e9), pictures.picture(frame)
-
-
-def _device_frames(
-    reading: Reading, format: str, options: dict[str, str], size: Size | None, pixels: PixelFormat
-) -> Iterator[tuple[int, Array]]:
-    with opened(reading.name, "video", reading, device=format, options=options) as found:
-        container, stream = found
-        clock, pictures = MediaClock(), Pictures(size, pixels)
-        for frame in container.decode(stream):
-            yield clock.captured_ns(end_of(frame), now_ns()), pictures.picture(frame)

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from nnasync.cli.live import sources
-from nnasync.errors import InvalidArgument
+from nnasync.errors import DeviceUnavailable, InvalidArgument
 from nnasync.streaming import Item, ItemSource
+from tests.rigs import until
 from tests.streaming.network import servers
 from tests.streaming.network.servers import Server
 
@@ -70,6 +71,17 @@ async def test_a_camera_in_the_network_is_opened_once_when_it_is_read(
     assert told[0] == "the source is connected"
 
 
+@pytest.mark.parametrize(("name", "path"), [("97", "/dev/video97"), ("/dev/v4l/x", "/dev/v4l/x")])
+async def test_a_camera_of_the_server_by_number_or_path(name: str, path: str) -> None:
+    told: list[str] = []
+    async with sources.named(name, None, told.append) as found:
+        assert found.audio is None
+        with pytest.raises(DeviceUnavailable, match=path):
+            await first(found.video)
+        await until(lambda: bool(told))
+    assert path in told[0]
+
+
 async def test_an_address_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match="is no address"):
         async with sources.named("://nothing", None, quiet):
@@ -81,5 +93,6 @@ async def test_what_is_none_of_these_is_told() -> None:
     sources.check("demo")
     sources.check("rtsp://camera.local/stream")
     sources.check("0")
+    sources.check("/dev/v4l/by-id/usb-046d_C920-video-index0")
     with pytest.raises(InvalidArgument, match="corridor.mp4 is no file; --source takes 'demo'"):
         sources.check("corridor.mp4")

@@ -91,3 +91,13 @@ def test_live_hops_end_where_packets_end(rate: int) -> None:
 def test_numbers_that_make_no_hops(rate_hz: int, hop: int) -> None:
     with pytest.raises(InvalidArgument, match="must be positive"):
         Hops(rate_hz, hop)
+
+
+def test_times_rise_over_a_new_beginning() -> None:
+    """Senders begin with what they kept: sound of before the end of the last connection."""
+    hops = Hops(RATE, HOP)
+    before = [at_ns for at_ns, _ in hops.cut(tone(RATE, "mono", 0, 800), 50 * MS)]
+    hops.begin_anew()
+    after = [at_ns for at_ns, _ in hops.cut(tone(RATE, "mono", 0, 800), 60 * MS)]
+    assert before == [10 * MS, 20 * MS, 30 * MS, 40 * MS, 50 * MS]
+    assert after == [50 * MS + 1, 50 * MS + 2, 50 * MS + 3, 50 * MS + 4, 60 * MS]
