@@ -78,13 +78,18 @@ class Connection:
             open_timeout_s=address.open_timeout_s,
             read_timeout_s=address.read_timeout_s,
         )
-        self.mended = 0
         self.is_finite = False
         self._address = address
         self._outlets = outlets
         self._opened = opened
         self._look = look
         self._stopped = threading.Event()
+        self._clocks: list[MediaClock] = []
+
+    @property
+    def mended(self) -> int:
+        """How many times had to be mended."""
+        return sum(clock.mended for clock in self._clocks)
 
     def run(self) -> NNError | None:
         """Connect and read until the end, or the error that is returned."""
@@ -130,7 +135,6 @@ class Connection:
                     if address.is_played and not self._wait_until(captured_ns):
                         return
                     outlet.keep(captured_ns, frame)
-                self.mended = sum(timing.clock.mended for _, timing in outlets.values())
 
     def _begin(self, container: Any) -> dict[int, tuple[Outlet, Timing]]:
         """Which outlet has which stream; raises InvalidArgument where there is one for none.
@@ -150,6 +154,7 @@ class Connection:
             codec.thread_count = 1
             codec.options = {"max_pixels": str(_MOST_PIXELS)}
             timing = self._timing(container)
+            self._clocks.append(timing.clock)
             outlet.begin(timing)
             found[stream.index] = outlet, timing
         if not found:

@@ -13,7 +13,7 @@ from nnasync.hal import Array
 from nnasync.streaming.item import Item
 from nnasync.streaming.sinks.file_sink import FileSink
 from nnasync.streaming.sinks.timeline import Timeline, Times, check_times
-from nnasync.streaming.sources.media import import_av
+from nnasync.streaming.sources.media import Scaler, import_av
 from nnasync.streaming.sources.pictures import frame_of
 
 _TICKS_HZ = 90_000
@@ -86,7 +86,7 @@ class _Video:
         stream.pix_fmt = _pixels_for(stream.codec_context.codec)
         stream.time_base = stream.codec_context.time_base = Fraction(1, _TICKS_HZ)
         self._stream = stream
-        self._reformatter = av.video.reformatter.VideoReformatter()
+        self._scaler = Scaler()
 
     def write(self, item: Item) -> None:
         """Encode a picture."""
@@ -94,7 +94,7 @@ class _Video:
         stream = self._stream
         pts = self._timeline.position_ns(item) * _TICKS_HZ // 1_000_000_000
         with _told(self._path):
-            frame = self._reformatter.reformat(given, stream.width, stream.height, stream.pix_fmt)
+            frame = self._scaler.scaled(given, stream.width, stream.height, stream.pix_fmt)
             self._last_pts = frame.pts = max(pts, self._last_pts + 1)
             frame.time_base = Fraction(1, _TICKS_HZ)
             self._mux(frame)

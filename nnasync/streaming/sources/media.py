@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from fractions import Fraction
 from typing import Any
 
 from nnasync.errors import DeviceUnavailable, InvalidArgument, NNError
@@ -23,11 +22,33 @@ def import_av() -> Any:
     return av
 
 
+class Scaler:
+    """PyAV's scaler on the thread that calls it: in newer versions it has a thread for each core.
+
+    Many streams would have many times as many threads as there are cores, and one is decoded by one
+    thread, too.
+    """
+
+    def __init__(self) -> None:
+        av = import_av()
+        self._reformatter = av.video.reformatter.VideoReformatter()
+        self._options = {"threads": 1}
+        try:
+            self._reformatter.reformat(av.VideoFrame(2, 2, "gray"), **self._options)
+        except TypeError:
+            self._options = {}
+
+    def scaled(self, frame: Any, width: int, height: int, pixels: str) -> Any:
+        """The frame in this size and format; itself if it has them."""
+        return self._reformatter.reformat(frame, width, height, pixels, **self._options)
+
+
 def end_of(frame: Any) -> int | None:
     """The media time in nanoseconds at which a frame of PyAV ends: of sound, its last sample's."""
-    if frame.pts is None or frame.time_base is None:
+    base = frame.time_base
+    if frame.pts is None or not base:
         return None
-    at_ns: int = round(frame.pts * Fraction(frame.time_base) * 1_000_000_000)
+    at_ns: int = (2_000_000_000 * frame.pts * base.numerator // base.denominator + 1) // 2
     samples = getattr(frame, "samples", 0)
     return at_ns + (samples * 1_000_000_000 // frame.sample_rate if samples else 0)
 

@@ -16,7 +16,7 @@ import numpy as np
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Array
 from nnasync.memory import ImageFormat, Pool
-from nnasync.streaming.sources.media import import_av
+from nnasync.streaming.sources.media import Scaler, import_av
 
 PixelFormat = Literal["gray", "rgb24", "image", "decoded"]
 """What a picture is: an array, an RGB image in shared memory, or PyAV's frame as it was decoded."""
@@ -50,7 +50,7 @@ class Pictures:
         check_pixels(pixels, size)
         self._size = size
         self._pixels = pixels
-        self._reformatter = import_av().video.reformatter.VideoReformatter()
+        self._scaler = Scaler()
 
     def picture(self, frame: Any) -> Any:
         """What a frame of PyAV becomes.
@@ -60,7 +60,7 @@ class Pictures:
         if self._pixels == "decoded":
             return frame
         height, width = self._size or (frame.height, frame.width)
-        scaled = self._reformatter.reformat(frame, width, height, _SCALED[self._pixels])
+        scaled = self._scaler.scaled(frame, width, height, _SCALED[self._pixels])
         pixels = _pixels_of_frame(scaled)
         if self._pixels == "image":
             image = Pool.image(ImageFormat.RGB_888, width, height)

@@ -374,6 +374,7 @@ async def test_a_graph_can_be_cancelled_while_a_disk_does_not_answer(
     assert isinstance(graph.errors()["sink"], DeviceUnavailable)
     assert "stuck.bin is not finished" in str(graph.errors()["sink"])
     check(graph)
+    monkeypatch.setattr(file_sink, "CLOSE_S", 10)
     await sink.aclose()
     with pytest.raises(BadState, match="is closed"):
         await sink(Item(1, 0, 1))

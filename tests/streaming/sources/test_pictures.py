@@ -111,3 +111,22 @@ def test_what_is_no_picture(wrong: Any) -> None:
 def test_options_that_are_none(size: Any, pixels: Any) -> None:
     with pytest.raises(InvalidArgument, match=r"size is|pixels is"):
         Pictures(size, pixels)
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+def test_one_thread_scales(is_new: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Newer versions of PyAV start a thread for each core unless they are told not to."""
+    asked: list[dict[str, int]] = []
+    real = av.video.reformatter.VideoReformatter()
+
+    class Reformatter:
+        def reformat(self, *arguments: Any, **options: int) -> Any:
+            if options and not is_new:
+                raise TypeError("reformat() got an unexpected keyword argument 'threads'")
+            asked.append(options)
+            return real.reformat(*arguments)
+
+    monkeypatch.setattr(av.video.reformatter, "VideoReformatter", Reformatter)
+    frame = av.VideoFrame.from_ndarray(np.zeros((48, 64, 3), np.uint8), format="rgb24")
+    assert Pictures((24, 32), "gray").picture(frame).shape == (24, 32)
+    assert asked[-1] == ({"threads": 1} if is_new else {})
