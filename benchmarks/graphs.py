@@ -9,9 +9,12 @@ disturb little:
   a small network. Beside the graph a plain loop over PyAV decodes and scales the same bytes, and
   the network is called as often on its own; the ratio is the graph's time by the sum of the two.
   Results are also timed: how far they are behind the sender, with the loop's lag for comparison.
-* memory: what `--pictures` of the same way leave behind. They are small, come as fast as they are
-  taken, and their timestamps jump back whenever the clip begins again. Memory is what the process
-  has after a twentieth of them, and at the end.
+* memory: what `--pictures` of the same way leave behind. They are of `--memory-size`, come as fast
+  as they are taken, and their timestamps jump back whenever the clip begins again. Memory is looked
+  at after each hundredth of them: what the process has after a twentieth and at the end, and the
+  slope of a line through the second half, in kilobytes for 1,000 pictures.
+
+`--only memory --memory-size 1920x1080 --pictures 100000` asks the last one alone, for a long time.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -153,7 +156,7 @@ def clip(size: tuple[int, int], count: int) -> bytes:
             frames.append(file.getvalue()[told:])
             told = file.tell()
         container.mux(stream.encode(None))
-    frames.append(file.getvalue()[told:])
+    frames[-1] += file.getvalue()[told:]
     return b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames)
 
 
@@ -270,58 +273,105 @@ async def video(options: Any) -> dict[str, float]:
 
 async def memory(options: Any) -> dict[str, float]:
     """Megabytes of this process early and late in a long stream."""
-    seen, early = 0, 0.0
+    seen, looks = 0, []
+    period = max(options.pictures // 100, 1)
 
     def look(item: Item) -> None:
-        nonlocal seen, early
+        nonlocal seen
         seen += 1
-        if seen == options.pictures // 20:
-            early = resident_mb()
+        if seen % period == 0:
+            looks.append((seen, resident_mb()))
 
+    width, height = map(int, options.memory_size.split("x"))
     async with nn.open_runtime() as rt:
         net = await rt.compile(small_network(), options=BEST)
-        with sender(clip((240, 320), 150), 1e9, options.pictures) as url:
+        with sender(clip((height, width), 150), 1e9, options.pictures) as url:
             graph = Graph()
             source = network(url, retry=None).video(size=(SIDE, SIDE), pixels="rgb24")
             frames = graph.source(source, name="camera", policy=Policy.BLOCK)
             frames.map(prepared).map(net, name="net").sink(look)
             await graph.run()
-        late = resident_mb()
-    return {"pictures": seen, "early MB": early, "late MB": late, "grown": late / early - 1}
+    early, late = looks[len(looks) // 20][1], looks[-1][1]
+    half = np.array(looks[len(looks) // 2 :])
+    slope = float(np.polynomial.polynomial.polyfit(half[:, 0], half[:, 1], 1)[1])
+    camera = graph.account().stages["camera"]
+    return {
+        "pictures": seen,
+        "unaccounted": options.pictures - seen - camera.dropped - camera.failed,
+        "early MB": early,
+        "late MB": late,
+        "grown": late / early - 1,
+        "kB for 1,000": slope * 1e6,
+    }
+
+
+Figures = dict[str, float]
+Rows = list[list[str]]
+
+
+def told_stages(options: Any, found: Figures) -> Rows:
+    return [
+        [f"{STAGES} stages by hand", f"{found['by hand']:.2f} us an item"],
+        [f"{STAGES} stages of a graph", f"{found['graph']:.2f} us an item"],
+        ["a stage adds", f"{found['a stage adds']:.2f} us an item"],
+    ]
+
+
+def told_streams(options: Any, found: Figures) -> Rows:
+    return [
+        [f"{options.streams} streams of 10 items/s", f"{found['share of a core']:.0%} of a core"],
+        ["memory gained by them", f"{found['gained MB']:.1f} MB"],
+    ]
+
+
+def told_video(options: Any, found: Figures) -> Rows:
+    return [
+        [f"{options.size}: decode and scale", f"{found['decode and scale']:.2f} ms a picture"],
+        ["network alone", f"{found['network']:.2f} ms a picture"],
+        ["graph with both", f"{found['graph']:.2f} ms a picture, {found['ratio']:.2f} times"],
+        ["behind the sender, p95: loop", f"{found['loop behind']:.1f} ms"],
+        ["behind the sender, p95: graph", f"{found['graph behind']:.1f} ms"],
+        ["pictures unaccounted", f"{found['unaccounted']:.0f}"],
+    ]
+
+
+def told_memory(options: Any, found: Figures) -> Rows:
+    grown = f"{found['early MB']:.1f} to {found['late MB']:.1f} MB, {found['grown']:+.2%}"
+    return [
+        [f"memory over {found['pictures']:,} pictures of {options.memory_size}", grown],
+        ["slope of the second half", f"{found['kB for 1,000']:+.1f} kB for 1,000 pictures"],
+        ["pictures of these unaccounted", f"{found['unaccounted']:.0f}"],
+    ]
+
+
+QUESTIONS: dict[str, tuple[Callable[[Any], Awaitable[Figures]], Callable[[Any, Figures], Rows]]] = {
+    "stages": (stages, told_stages),
+    "streams": (streams, told_streams),
+    "video": (video, told_video),
+    "memory": (memory, told_memory),
+}
 
 
 async def measure(options: Any) -> None:
-    added = await stages(options)
-    many = await streams(options)
-    live = await video(options)
-    kept = await memory(options)
-    rows = [
-        [f"{STAGES} stages by hand", f"{added['by hand']:.2f} us an item"],
-        [f"{STAGES} stages of a graph", f"{added['graph']:.2f} us an item"],
-        ["a stage adds", f"{added['a stage adds']:.2f} us an item"],
-        [f"{options.streams} streams of 10 items/s", f"{many['share of a core']:.0%} of a core"],
-        ["memory gained by them", f"{many['gained MB']:.1f} MB"],
-        [f"{options.size}: decode and scale", f"{live['decode and scale']:.2f} ms a picture"],
-        ["network alone", f"{live['network']:.2f} ms a picture"],
-        ["graph with both", f"{live['graph']:.2f} ms a picture, {live['ratio']:.2f} times"],
-        ["behind the sender, p95: loop", f"{live['loop behind']:.1f} ms"],
-        ["behind the sender, p95: graph", f"{live['graph behind']:.1f} ms"],
-        ["pictures unaccounted", f"{live['unaccounted']:.0f}"],
-        [f"memory over {kept['pictures']:,} pictures", f"{kept['grown']:+.2%}"],
-    ]
-    figures = {"stages": added, "streams": many, "video": live, "memory": kept}
+    rows, figures = [], {}
+    for name in options.only or QUESTIONS:
+        ask, told = QUESTIONS[name]
+        figures[name] = await ask(options)
+        rows += told(options, figures[name])
     publish("Graphs of streams", table(["what", "figure"], rows), figures, options.json)
 
 
 def main() -> None:
     """Measure and print."""
     parser = arguments(__doc__, rounds=5)
+    parser.add_argument("--only", nargs="+", choices=QUESTIONS, help="ask these alone")
     parser.add_argument("--items", type=int, default=20_000, help="of each round (%(default)s)")
     parser.add_argument("--streams", type=int, default=1000, help="at once (%(default)s)")
     parser.add_argument("--seconds", type=float, default=10.0, help="of them (%(default)s)")
     parser.add_argument("--size", default="1920x1080", help="of the pictures (%(default)s)")
     parser.add_argument("--frames", type=int, default=150, help="of the clip (%(default)s)")
     parser.add_argument("--pictures", type=int, default=10_000, help="for memory (%(default)s)")
+    parser.add_argument("--memory-size", default="320x240", help="of those (%(default)s)")
     nn.run(measure, parser.parse_args())
 
 

@@ -33,7 +33,7 @@ from nnasync._core.service.served_memories import Memories
 from nnasync._core.wire import connection as connection_module
 from nnasync._core.wire import messages
 from nnasync._core.wire.connection import Connection
-from nnasync._core.wire.messages import MAGIC, PROTOCOL, Hello, encode
+from nnasync._core.wire.messages import MAGIC, PROTOCOL, Hello, PoolForm, encode
 from nnasync._core.wire.model_transfer import Offer
 from nnasync.burst import BurstArguments, BurstRequest
 from nnasync.device import PrepareModelConfig
@@ -338,6 +338,54 @@ async def test_memory_that_never_comes_is_waited_for_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And not at all by who is not there any more."""
+    async with stranger_with_a_burst(tmp_path, monkeypatch) as (connection, writer, reader, waited):
+        for memory in range(1000, 1100):
+            writer.try_write(naming(memory))
+        for memory in range(1000, 1100):
+            result = msgspec.msgpack.decode(await read(reader))
+            assert result[0] == memory
+            assert f"memory {memory} is not known" in result[2]
+        assert waited == [0.5] + [0.0] * 99
+        # Once what it names is there, it is believed again.
+        with Pool.allocate(64) as pool:
+            form = PoolForm("ashmem", 64, 0, True)
+            connection.send(encode(messages.OfferMemory(1200, form)), [pool.fd])
+            connection.send(encode(messages.Ping(7)))
+            await answers(connection, 1)
+        for memory in (1200, 1201):
+            writer.try_write(naming(memory))
+            await read(reader)
+        assert waited[100:] == [0.0, 0.5]
+
+
+async def test_a_request_for_memory_that_was_given_back_is_no_offence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that gives up at its deadline frees what the request names, which may come later."""
+    async with stranger_with_a_burst(tmp_path, monkeypatch) as (connection, writer, reader, waited):
+        with Pool.allocate(64) as pool:
+            form = PoolForm("ashmem", 64, 0, True)
+            connection.send(encode(messages.OfferMemory(1000, form)), [pool.fd])
+            connection.send(encode(messages.ForgetMemory(1000)))
+            connection.send(encode(messages.Ping(7)))
+            await answers(connection, 1)
+        for memory, reason in ((1000, "was given back"), (1001, "is not known")):
+            writer.try_write(naming(memory))
+            result = msgspec.msgpack.decode(await read(reader))
+            assert f"memory {memory} {reason}" in result[2]
+        assert waited == [0.5, 0.5]
+
+
+def naming(memory: int) -> bytes:
+    """A request that names a memory; its number is the memory's."""
+    return encode(BurstRequest(memory, encode(BurstArguments((), (), (memory,)))))
+
+
+@asynccontextmanager
+async def stranger_with_a_burst(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[tuple[Connection, QueueWriter, QueueReader, list[float]]]:
+    """A client by hand, the queues of its burst, and with how much patience memory is awaited."""
     waited: list[float] = []
     awaited = Memories.awaited
 
@@ -362,15 +410,7 @@ async def test_memory_that_never_comes_is_waited_for_once(
             await answers(connection, 1)
             requests.close()
             results.close()
-            for memory in range(1000, 1100):
-                writer.try_write(
-                    encode(BurstRequest(memory, encode(BurstArguments((), (), (memory,)))))
-                )
-            for memory in range(1000, 1100):
-                result = msgspec.msgpack.decode(await read(reader))
-                assert result[0] == memory
-                assert f"memory {memory} is not known" in result[2]
-        assert waited == [0.5] + [0.0] * 99
+            yield connection, writer, reader, waited
         connection.close()
 
 

@@ -168,12 +168,16 @@ class ServedBurst:
     def get_memories(self, slots: Sequence[int]) -> tuple[Memory, ...]:
         """The memories of these numbers, which the client announced."""
         try:
-            return tuple(self._memories.awaited(slot, self._patience_s) for slot in slots)
+            found = tuple(self._memories.awaited(slot, self._patience_s) for slot in slots)
         except InvalidArgument:
-            # Once is an error; a client that goes on like that shall not keep a thread waiting.
-            self._patience_s = 0.0
-            self._account.fine()
+            # What was given back belonged to a request that nobody waits for any more.
+            if not all(map(self._memories.is_decided, slots)):
+                # Once is an error; who goes on like that shall not keep a thread waiting.
+                self._patience_s = 0.0
+                self._account.fine()
             raise
+        self._patience_s = _PATIENCE_S
+        return found
 
     def check_tokens(self, tokens: Sequence[int]) -> None:
         """Raise InvalidArgument unless each stands for a buffer of this client."""

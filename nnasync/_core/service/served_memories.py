@@ -120,8 +120,12 @@ class Memories:
     def awaited(self, number: int, patience_s: float) -> Memory:
         """The same on another thread than the loop's, which may not have got so far."""
         with self._came:
-            self._came.wait_for(lambda: self._is_decided(number), patience_s)
+            self._came.wait_for(lambda: self.is_decided(number), patience_s)
         return self.pool(number)
+
+    def is_decided(self, number: int) -> bool:
+        """Whether memory came under a number, or none will; from any thread."""
+        return number in self._pools or number in self._refused or self._closed
 
     def request(self, encoded: bytes) -> Request:
         """A request of its encoded form, the same for the same bytes: it is bound once."""
@@ -178,6 +182,3 @@ class Memories:
             if len(self._refused) > _REMEMBERED_REFUSALS:
                 del self._refused[next(iter(self._refused))]
             self._came.notify_all()
-
-    def _is_decided(self, number: int) -> bool:
-        return number in self._pools or number in self._refused or self._closed
