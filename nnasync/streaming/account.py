@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import enum
 import math
+from array import array
 from collections.abc import Callable, Sequence
 
 from nnasync._core.notebook import html_table
@@ -142,12 +143,17 @@ _SUB_BITS = 6
 
 
 class Histogram:
-    """Counts of non-negative integers with a relative error of at most 2**-6."""
+    """Counts of non-negative integers with a relative error of at most 2**-6.
 
-    __slots__ = ("_buckets", "count", "largest")
+    It has a count for each bucket between the smallest and the largest value, so how much memory it
+    takes depends on these two alone: 512 bytes for each doubling.
+    """
+
+    __slots__ = ("_counts", "_first", "count", "largest")
 
     def __init__(self) -> None:
-        self._buckets: dict[int, int] = {}
+        self._counts = array("Q")
+        self._first = 0
         self.count = 0
         self.largest = 0
 
@@ -156,7 +162,9 @@ class Histogram:
         value = max(value, 0)
         shift = max(value.bit_length() - _SUB_BITS - 1, 0)
         bucket = (shift << _SUB_BITS) + (value >> shift)
-        self._buckets[bucket] = self._buckets.get(bucket, 0) + 1
+        if not 0 <= bucket - self._first < len(self._counts):
+            self._make_room(bucket)
+        self._counts[bucket - self._first] += 1
         self.count += 1
         self.largest = max(self.largest, value)
 
@@ -168,11 +176,25 @@ class Histogram:
         if not 0 <= percent <= 100:
             raise InvalidArgument(f"percentile {percent} is not between 0 and 100")
         rank = max(math.ceil(self.count * percent / 100), 1)
-        for bucket in sorted(self._buckets):
-            rank -= self._buckets[bucket]
+        for bucket, count in enumerate(self._counts, self._first):
+            rank -= count
             if rank <= 0:
                 return min(_upper_edge(bucket), self.largest)
         return self.largest
+
+    def _make_room(self, bucket: int) -> None:
+        """Have counts for the buckets of this doubling, and of all up to it."""
+        begin = bucket >> _SUB_BITS << _SUB_BITS
+        end = begin + (1 << _SUB_BITS)
+        first = min(begin, self._first) if self._counts else begin
+        before = self._first - first if self._counts else 0
+        after = end - first - before - len(self._counts)
+        self._counts = _zeros(before) + self._counts + _zeros(after)
+        self._first = first
+
+
+def _zeros(count: int) -> array[int]:
+    return array("Q", bytes(8 * max(count, 0)))
 
 
 def _upper_edge(bucket: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 
 import pytest
 from hypothesis import given
@@ -119,6 +120,17 @@ def test_percentile_is_within_its_error(values: list[int], percent: float) -> No
     exact = sorted(values)[max(math.ceil(len(values) * percent / 100), 1) - 1]
     assert exact <= histogram.percentile(percent) <= exact * (1 + 2**-6)
     assert histogram.largest == max(values)
+
+
+def test_memory_follows_from_the_range_alone() -> None:
+    """A stream that runs for days has as many different latencies as it has items."""
+    histogram = Histogram()
+    for value in (10**6, 64 * 10**6):
+        histogram.add(value)
+    size = sys.getsizeof(histogram._counts)
+    for value in range(10**6, 64 * 10**6, 9973):
+        histogram.add(value)
+    assert sys.getsizeof(histogram._counts) == size < 8192
 
 
 def test_percentile_bounds() -> None:
