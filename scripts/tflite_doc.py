@@ -34,8 +34,8 @@ def page() -> str:
 
 def _table() -> str:
     schema: Any = importlib.import_module("tflite")
-    numbers = {name: n for name, n in vars(schema.BuiltinOperator).items() if isinstance(n, int)}
-    names = sorted(name for name in numbers if name not in _LEFT_OUT)
+    numbered = (name for name in vars(schema.BuiltinOperator) if not name.startswith("_"))
+    names = sorted(name for name in numbered if name not in _LEFT_OUT)
     custom = [f"CUSTOM {name}" for name in (*CUSTOM_OPERATORS, *MEDIAPIPE_OPERATORS)]
     lines = [f"| {name} | {_types(name)} | {_others(name)} |" for name in (*names, *custom)]
     return "\n".join(("| operator | translated | otherwise |", "| --- | --- | --- |", *lines, ""))

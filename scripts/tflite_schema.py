@@ -132,7 +132,7 @@ def _fields(name: str) -> str:
 def _numbered(enumeration: Any) -> Iterator[str]:
     """The names of an enumeration in the order of their numbers."""
     names: Mapping[int, str] = {
-        number: name for name, number in vars(enumeration).items() if isinstance(number, int)
+        number: name for name, number in vars(enumeration).items() if not name.startswith("_")
     }
     return (names.get(number, "-") for number in range(max(names) + 1))
 

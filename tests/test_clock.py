@@ -6,6 +6,7 @@ import logging
 import math
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -44,6 +45,23 @@ class Firings:
     def wait_for(self, count: int) -> None:
         with self._changed:
             assert self._changed.wait_for(lambda: len(self.at_ns) >= count, timeout=30)
+
+
+@contextmanager
+def held(watchdog: clock.Watchdog) -> Iterator[None]:
+    """Keep a watchdog in a callback, so that no alarm fires before all is said."""
+    entered, go = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        entered.set()
+        go.wait(30)
+
+    watchdog.arm(0, hold)
+    assert entered.wait(30)
+    try:
+        yield
+    finally:
+        go.set()
 
 
 @pytest.mark.parametrize(
@@ -109,17 +127,9 @@ def test_alarms_never_fire_before_their_time(watchdog: clock.Watchdog) -> None:
 
 def test_alarms_fire_in_order_of_their_time(watchdog: clock.Watchdog) -> None:
     firings = Firings()
-    entered, go = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        entered.set()
-        go.wait(30)
-
-    watchdog.arm(0, hold)
-    assert entered.wait(30)
-    for name, at_ns in (("c", 30), ("a", 10), ("b", 20), ("a2", 10)):
-        watchdog.arm(at_ns, lambda name=name: firings.callback(name))  # type: ignore[misc]
-    go.set()
+    with held(watchdog):
+        for name, at_ns in (("c", 30), ("a", 10), ("b", 20), ("a2", 10)):
+            watchdog.arm(at_ns, lambda name=name: firings.callback(name))  # type: ignore[misc]
     firings.wait_for(4)
     assert firings.names == ["a", "a2", "b", "c"]
 
@@ -142,11 +152,11 @@ def test_a_parked_watchdog_is_woken_by_any_alarm(watchdog: clock.Watchdog) -> No
 
 def test_a_disarmed_alarm_does_not_fire(watchdog: clock.Watchdog) -> None:
     firings = Firings()
-    at_ns = clock.now_ns() + 5 * MS
-    alarm = watchdog.arm(at_ns, lambda: firings.callback("disarmed"))
-    watchdog.arm(at_ns + 1, lambda: firings.callback("kept"))
-    assert alarm.disarm()
-    assert not alarm.disarm()
+    with held(watchdog):
+        alarm = watchdog.arm(1, lambda: firings.callback("disarmed"))
+        watchdog.arm(2, lambda: firings.callback("kept"))
+        assert alarm.disarm()
+        assert not alarm.disarm()
     firings.wait_for(1)
     assert firings.names == ["kept"]
 

@@ -16,7 +16,7 @@ def test_page_is_current() -> None:
 
 def test_every_operator_of_the_schema_is_there() -> None:
     schema: Any = importlib.import_module("tflite")
-    names = {name for name, number in vars(schema.BuiltinOperator).items() if number in range(999)}
+    names = {name for name in vars(schema.BuiltinOperator) if not name.startswith("_")}
     left_out = {"CUSTOM", "DELEGATE", "PLACEHOLDER_FOR_GREATER_OP_CODES"}
     rows = [line.split("|")[1].strip() for line in tflite_doc.page().splitlines() if "|" in line]
     assert names - left_out <= set(rows)
