@@ -6,6 +6,7 @@ import asyncio
 import gc
 import itertools
 import os
+import signal
 import sys
 import threading
 import time
@@ -36,6 +37,11 @@ os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 # Else each of hundreds of processes that import numpy begins with 30 ms in which the threads of
 # OpenBLAS wait busily for work.
 os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
+
+# Who starts the tests in the background of a script has them ignore Ctrl-C, and children inherit
+# that: programs that wait to be interrupted would wait for ever.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 BACKENDS = {
     "asyncio": ("asyncio", {"use_uvloop": False}),
