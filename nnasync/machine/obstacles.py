@@ -113,17 +113,18 @@ def _kernel(facts: MachineFacts, _: Costs) -> Iterator[Obstacle]:
         yield Obstacle(
             f"Linux {version} has no time slices of a thread's own",
             "beside busy threads HIGH waits for a core by some milliseconds",
-            "Linux 6.12 or later",
+            "Linux 6.12 or later with its own scheduler (no sched_ext, no emulated kernel)",
         )
 
 
 def _hops(facts: MachineFacts, costs: Costs) -> Iterator[Obstacle]:
     if costs.cold_hop.high_ns > _SLOW_HOP_NS:
         yield Obstacle(
-            f"to wake a thread and the loop takes {costs.cold_hop.high_ns / 1e3:.0f} us",
+            f"to wake a thread and the loop took {costs.cold_hop.high_ns / 1e3:.0f} us",
             "executions that go to a worker end later by that",
-            "forbid deep sleep (idle=poll or haltpoll in a guest, cpupower idle-set), or take"
-            " bursts, which need no worker",
+            "if others were busy then, measure again on a quiet machine (`nnasync doctor --again`);"
+            " else forbid deep sleep (idle=poll or haltpoll in a guest, cpupower idle-set), or"
+            " take bursts, which need no worker",
         )
 
 

@@ -157,16 +157,17 @@ def _machine_lines(found: _Examination) -> Iterator[str]:
     yield f"limits of the container: {', '.join(limits) or 'none'}"
     yield f"limits of this process: {', '.join(_own_limits(facts)) or 'none'}"
     yield f"clock: {facts.clock or 'unknown'}, in steps of {facts.clock_resolution_ns} ns"
-    slices = {None: "unknown", True: "for each thread its own", False: "one for all threads"}
-    governor = f"governor {facts.governor}" if facts.governor else "frequency not told"
-    yield f"time slices: {slices[facts.time_slices]}; {governor}; {facts.stolen:.1%} stolen"
+    slices = {None: "unknown", True: "a thread may choose its own", False: "the same for all"}
+    yield f"time slices: {slices[facts.time_slices]}"
+    yield f"frequency: {f'governor {facts.governor}' if facts.governor else 'not told'}"
+    yield f"taken by the hypervisor: {facts.stolen:.1%} of the time that was wanted"
 
 
 def _own_limits(facts: MachineFacts) -> Iterator[str]:
     if facts.descriptors:
         yield f"{facts.descriptors} files"
     if facts.lockable_bytes is not None:
-        yield f"{facts.lockable_bytes >> 10} KiB of locked memory (none is used)"
+        yield f"{facts.lockable_bytes >> 10} KiB of locked memory (nnasync locks none)"
     if facts.shared_memory_bytes is not None:
         yield f"{facts.shared_memory_bytes >> 20} MiB of shared memory"
 
@@ -181,8 +182,8 @@ def _cost_lines(costs: Costs) -> list[str]:
     lines = table(("us", "lower quartile", "one in ten above"), rows).splitlines()
     return [
         *lines,
-        f"256 KB of data that fell out of the caches: {costs.chill:.1f} times as long",
-        f"figures of the same work, taken in turns, differ by {100 * costs.noise:.1f} %",
+        f"work on 256 KB that fell out of the caches takes {costs.chill:.1f} times as long",
+        f"the same work, measured twice in turns, differs by {100 * costs.noise:.1f} %",
     ]
 
 
@@ -206,8 +207,8 @@ def _decision_lines(found: _Examination) -> Iterator[str]:
             " are spread over the cores"
         )
         yield (
-            f"an answer of another process is looked for {chosen.window_ns / 1e3:.0f} to"
-            f" {chosen.longest_window_ns / 1e3:.0f} us before a caller sleeps"
+            f"who waits for another process looks for its answer {chosen.window_ns / 1e3:.0f} to"
+            f" {chosen.longest_window_ns / 1e3:.0f} us, then sleeps"
         )
     else:
         yield "one execution runs at once: calls are not spread, and nobody looks for answers"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import sys
@@ -157,9 +158,12 @@ def test_a_real_busy_process(patient: Patient, spinner: int) -> None:
     assert spinner in [each["pid"] for each in found["surroundings"]["busy"]]
 
 
-def _in_child(state: Path, program: str, before: Sequence[str] = ()) -> dict[str, Any]:
+def _in_child(
+    state: Path, program: str, before: Sequence[str] = (), arguments: Sequence[str] = ()
+) -> dict[str, Any]:
+    command = f"{program}\nsys.exit(main({['doctor', '--json', *arguments]}))"
     done = subprocess.run(
-        [*before, sys.executable, "-c", f"{program}\nsys.exit(main(['doctor', '--json']))"],
+        [*before, sys.executable, "-c", command],
         env={**os.environ, "NNASYNC_STATE_DIR": str(state)},
         capture_output=True,
         text=True,
@@ -189,13 +193,33 @@ def test_real_limits_of_a_process(tmp_path: Path) -> None:
     assert len([told for told in found if "is not there: device" in told]) == len(ENGINES)
 
 
-def test_real_shared_memory_of_a_megabyte(tmp_path: Path) -> None:
-    mount = "mount -t tmpfs -o size=1m tmpfs /dev/shm"
-    if subprocess.run(["sh", "-c", f"unshare -m sh -c '{mount}'"], capture_output=True).returncode:
+def test_what_a_real_process_finds_mounted(tmp_path: Path) -> None:
+    """Shared memory of 1 MB, a cache on a disk that is read only, a processor without AVX2."""
+    cache, told = tmp_path / "cache", tmp_path / "cpuinfo"
+    cache.mkdir()
+    told.write_text("model name\t: Old\nflags\t\t: fpu sse4_2 avx\n", encoding="utf-8")
+    mounts = (
+        "mount -t tmpfs -o size=1m tmpfs /dev/shm"
+        f" && mount -t tmpfs -o ro tmpfs {shlex.quote(str(cache))}"
+        f" && mount --bind {shlex.quote(str(told))} /proc/cpuinfo"
+    )
+    within = ("unshare", "-m", "sh", "-c", f'{mounts} && exec "$@"', "sh")
+    if shutil.which("unshare") is None or subprocess.run([*within, "true"]).returncode:
         pytest.skip("this user may mount nothing")
-    within = ("unshare", "-m", "sh", "-c", f'{mount} && exec "$@"', "sh")
-    found = _in_child(tmp_path, "import sys\nfrom nnasync.cli import main", within)
-    assert "shared memory (/dev/shm) holds 1 MiB" in [each["what"] for each in found["obstacles"]]
+    program = "import sys\nfrom nnasync.cli import main"
+    examined = _in_child(tmp_path / "state", program, within, ["--cache-dir", str(cache)])
+    found = [each["what"] for each in examined["obstacles"] if each["hinders"]]
+    assert "shared memory (/dev/shm) holds 1 MiB" in found
+    assert "the processor reports no AVX2" in found
+    assert [each for each in found if str(cache) in each and "Read-only file system" in each]
+
+
+def test_a_real_engine_that_is_too_old(tmp_path: Path) -> None:
+    install(tmp_path / "old", {}, {}, name="openvino", version="2024.1.0")
+    with installing(tmp_path / "old"):
+        found = _in_child(tmp_path / "state", "import sys\nfrom nnasync.cli import main")
+    wanted = "of openvino 2024.1.0 is there, and >=2025.4 is wanted"
+    assert wanted in [each["what"] for each in found["obstacles"] if each["hinders"]]
 
 
 def test_a_wrong_python_is_told_at_the_import() -> None:
