@@ -158,26 +158,29 @@ def _network(new: _Difference, labels: dict[str, str], elapsed_s: float) -> Netw
 
 # -- as text
 
+_LOST = ("missed", "refused", "failed", "cancelled")
 _COLUMNS: dict[str, Callable[[NetworkRow], str]] = {
-    "network": lambda row: row.network,
-    "device": lambda row: row.device,
-    "priority": lambda row: row.priority,
+    "network": lambda row: f"  {_cut(row.network)}",
+    "priority": lambda row: _plain(row.priority),
     "calls/s": lambda row: _rate(row.calls),
-    "in flight": lambda row: f"{row.in_flight:.0f}",
+    "now": lambda row: f"{row.in_flight:.0f}",
     "in time": lambda row: _share(row),
-    "missed/s": lambda row: _rate(row.missed),
-    "refused/s": lambda row: _rate(row.refused),
-    "failed/s": lambda row: _rate(row.failed),
-    "cancelled/s": lambda row: _rate(row.cancelled),
     "run p50": lambda row: _time(row.run_median_s),
     "p99": lambda row: _time(row.run_p99_s),
-    "queue p99": lambda row: _time(row.queue_p99_s),
+    "wait p99": lambda row: _time(row.queue_p99_s),
+    "lost/s": lambda row: _lost(row),
 }
+_NAME = 20
 
 
 def as_text(title: str, seen: Picture) -> str:
-    """Returns a picture as lines of text, under a title."""
-    waiting = ", ".join(f"{count:.0f} {name}" for name, count in seen.queued.items() if count)
+    """Returns a picture as lines of text, under a title: the networks of each device together.
+
+    A priority at which nothing was called meanwhile has a row only where its network has no other.
+    """
+    waiting = ", ".join(
+        f"{count:.0f} {_plain(name)}" for name, count in seen.queued.items() if count
+    )
     facts = [
         f"{seen.busy:.2f} cores busy",
         f"{seen.running:.0f} running",
@@ -186,17 +189,49 @@ def as_text(title: str, seen: Picture) -> str:
         f"pools {seen.pool_bytes / 1e6:.1f} MB",
     ]
     lines = [title, "  " + "; ".join(facts)]
-    if seen.networks:
-        rows = [[show(row) for show in _COLUMNS.values()] for row in seen.networks]
-        lines += ["", _indented(table(list(_COLUMNS), rows))]
-    for device in seen.devices:
-        where = f"process {device.pid}" if device.pid else "no process now"
-        lines.append(f"  {device.device}: {where}")
+    rows = _with_calls(seen.networks)
+    head, under, *told = table(
+        list(_COLUMNS), [[show(row) for show in _COLUMNS.values()] for row in rows]
+    ).splitlines()
+    if rows:
+        lines += ["", f"  {head}".rstrip(), f"  {under}"]
+    processes = {each.device: each.pid for each in seen.devices}
+    for device in dict.fromkeys([*(row.device for row in rows), *processes]):
+        lines.append(f"  {_plain(device)}{_process(processes.get(device))}")
+        lines += [f"  {line}" for line, row in zip(told, rows, strict=True) if row.device == device]
     return "\n".join(lines)
 
 
-def _indented(text: str) -> str:
-    return "\n".join(f"  {line}" for line in text.splitlines())
+def _with_calls(networks: tuple[NetworkRow, ...]) -> list[NetworkRow]:
+    """The rows that say something: those with calls, and one of each network that has none."""
+    called = [row for row in networks if row.calls or row.in_flight or _lost(row)]
+    known = {(row.network, row.device) for row in called}
+    for row in networks:
+        if (row.network, row.device) not in known:
+            known.add((row.network, row.device))
+            called.append(row)
+    return sorted(called, key=lambda row: (row.device, row.network, row.priority))
+
+
+def _process(pid: int | None) -> str:
+    if pid is None:
+        return ""
+    return f", process {pid}" if pid else ", no process now"
+
+
+def _cut(name: str) -> str:
+    told = _plain(name)
+    return told if len(told) <= _NAME else f"{told[: _NAME - 3]}..."
+
+
+def _plain(name: str) -> str:
+    """A name of another process on one line, without what a terminal would obey."""
+    return "".join(each if each.isprintable() else "?" for each in name)
+
+
+def _lost(row: NetworkRow) -> str:
+    counts = {name: getattr(row, name) for name in _LOST}
+    return ", ".join(f"{_rate(count)} {name}" for name, count in counts.items() if count)
 
 
 def _rate(value: float) -> str:

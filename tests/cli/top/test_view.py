@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from nnasync.cli.top.reading import Samples
-from nnasync.cli.top.view import DeviceRow, Look, as_text, picture
+from nnasync.cli.top.view import DeviceRow, Look, NetworkRow, Picture, as_text, picture
 
 NET = (("network", "digits"), ("device", "cpu"), ("priority", "high"))
 RUN = (("network", "digits"), ("device", "cpu"), ("lane", "worker"))
@@ -66,6 +68,55 @@ def test_the_text_has_what_matters() -> None:
     told = as_text("process 5", seen)
     for part in ("process 5", "digits", "90.0%", "1 ms", "3 low", "77"):
         assert part in told
+
+
+def row(**others: Any) -> NetworkRow:
+    """A network that was not called, but for what is given."""
+    known: dict[str, Any] = dict.fromkeys(NetworkRow.__struct_fields__, 0.0)
+    known |= {"network": "digits", "device": "cpu", "priority": "high"}
+    return NetworkRow(**(known | others))
+
+
+def told(*rows: NetworkRow, devices: tuple[DeviceRow, ...] = ()) -> list[str]:
+    seen = Picture(rows, devices, queued={}, running=0, busy=0, preemptions=0, pool_bytes=0)
+    return as_text("a process", seen).splitlines()
+
+
+def test_networks_are_below_their_device_and_its_process() -> None:
+    rows = (row(calls=1), row(device="far", calls=2), row(network="words", calls=3))
+    lines = told(*rows, devices=(DeviceRow("far", 77), DeviceRow("gone", 0)))
+    assert [line.split()[0] for line in lines[5:]] == [
+        *("cpu", "digits", "words"),
+        *("far,", "digits"),
+        "gone,",
+    ]
+    assert lines[8].strip() == "far, process 77"
+    assert lines[10].strip() == "gone, no process now"
+
+
+def test_a_priority_without_calls_is_left_out_beside_another() -> None:
+    lines = told(row(calls=1), row(priority="low"), row(network="idle"), row(network="idle"))
+    assert [line.split()[:2] for line in lines[6:]] == [["digits", "high"], ["idle", "high"]]
+
+
+def test_what_was_lost_has_its_reason() -> None:
+    lines = told(row(calls=9, missed=1.5, failed=200))
+    assert lines[-1].endswith("1.5 missed, 200 failed")
+
+
+def test_names_of_others_are_no_orders_to_the_terminal() -> None:
+    lines = told(row(network="\x1b[2J\nnet", device="a\nb", priority="\x07", calls=1))
+    assert lines[5].split() == ["a?b"]
+    assert lines[6].split()[:2] == ["?[2J?net", "?"]
+
+
+def test_the_text_fits_into_a_terminal() -> None:
+    busy: dict[str, Any] = dict.fromkeys(
+        ("calls", "in_flight", "completed", "run_median_s", "run_p99_s", "queue_p99_s"), 0.0123456
+    )
+    lines = told(row(network="a network with a very long name indeed", missed=123.4, **busy))
+    assert max(map(len, lines)) <= 100
+    assert "a network with a ..." in lines[-1]
 
 
 def test_metrics_of_something_else_make_an_empty_picture() -> None:
