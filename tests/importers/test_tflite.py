@@ -26,6 +26,7 @@ from nnasync.hal import (
     OperandType,
     OperationType,
 )
+from tests.importers.tflite.judge import reference
 from tests.importers.tflite_files import (
     Op,
     T,
@@ -452,13 +453,25 @@ def test_all_unsupported_operators_are_listed_at_once(tmp_path: Path) -> None:
     assert "TANH" not in message
 
 
+def test_a_layer_without_a_bias_takes_weights_that_are_computed(tmp_path: Path) -> None:
+    op = Op("FULLY_CONNECTED", (0, 1, -1), (2,), "FullyConnectedOptions")
+    model = translate_parts(tmp_path, [floats(1, 3), floats(2, 3), floats(1, 2)], [op], (0, 1))
+    x, w = np.array([[1, 2, 3]], np.float32), np.array([[1, 0, 1], [2, 1, 0]], np.float32)
+    np.testing.assert_array_equal(reference(model, [x, w])[0], x @ w.T)
+
+
 @pytest.mark.parametrize(
     ("weights_tensor", "inputs", "options", "reason"),
     [
         (weights(2, 3), (0, -1), {}, "without weights of rank 2"),
         (weights(2, 3, 1), (0, 1), {}, "without weights of rank 2"),
         (weights(2, 3), (0, 1), {"WeightsFormat": 1}, "with shuffled weights"),
-        (floats(2, 3), (0, 1, -1), {}, "without a bias and with computed weights"),
+        (
+            T("FLOAT32", (2, 3), open=(-1, 3)),
+            (0, 1, -1),
+            {},
+            "without a bias and with weights of an open shape",
+        ),
     ],
 )
 def test_layers_without_a_counterpart(

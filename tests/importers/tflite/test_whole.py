@@ -350,6 +350,45 @@ def test_open_dimensions_take_any_size(tmp_path: Path) -> None:
             make(path, shapes={"x": (1, 4)})
 
 
+@pytest.mark.parametrize(
+    ("stated", "left_open", "taken"),
+    [
+        ((1, 1, 4), (-1, -1, 4), (1, 0, 4)),  # A 1 behind the number of examples holds a place.
+        ((1, 7, 4), (-1, -1, 4), (1, 7, 4)),
+        ((1, 1, 4), (1, 1, 4), (1, 1, 4)),
+        ((1,), (-1,), (1,)),
+    ],
+)
+def test_sizes_that_say_nothing_stay_open(
+    stated: tuple[int, ...], left_open: tuple[int, ...], taken: tuple[int, ...], tmp_path: Path
+) -> None:
+    tensor = T("FLOAT32", stated, open=left_open)
+    path = tmp_path / "open.tflite"
+    path.write_bytes(tflite_file([tensor, tensor], [Op("TANH", (0,), (1,))], [0], [1]))
+    for make in (wrap, translate):
+        model = make(path)
+        assert model.main.operands[0].dimensions == taken
+        x = np.ones([n or 5 for n in taken], np.float32)
+        (got,) = run(model, [x]) if make is wrap else reference(model, [x])
+        np.testing.assert_allclose(got, np.tanh(x), rtol=1e-5)
+
+
+def test_a_file_that_states_sizes_which_it_cannot_have_runs_with_others(tmp_path: Path) -> None:
+    """Converters put 1 for the height and width of a picture; the window is larger."""
+    x, y = T("FLOAT32", (1, 1, 1, 1), open=(1, -1, -1, 1)), T("FLOAT32", (1, 1, 1, 1))
+    kernel = T("FLOAT32", (1, 3, 3, 1), np.ones((1, 3, 3, 1), np.float32))
+    bias = T("FLOAT32", (1,), np.zeros(1, np.float32))
+    options = {"Padding": 1, "StrideW": 1, "StrideH": 1, "DilationWFactor": 1, "DilationHFactor": 1}
+    conv = Op("CONV_2D", (0, 1, 2), (3,), "Conv2DOptions", options)
+    path = tmp_path / "picture.tflite"
+    y = T("FLOAT32", (1, 1, 1, 1), open=(1, -1, -1, 1))
+    path.write_bytes(tflite_file([x, kernel, bias, y], [conv], [0], [3]))
+    picture = np.arange(20, dtype=np.float32).reshape(1, 4, 5, 1)
+    wanted = sum(picture[:, a : a + 2, b : b + 3] for a in range(3) for b in range(3))
+    for (got,) in (run(wrap(path), [picture]), reference(translate(path), [picture])):
+        np.testing.assert_allclose(got, wanted)
+
+
 def test_a_signature_has_its_subgraph_and_its_names(tmp_path: Path) -> None:
     parts = [G([floats(1, 3)] * 2, [Op(name, (0,), (1,))], [0], [1]) for name in ("TANH", "RELU")]
     signatures = [

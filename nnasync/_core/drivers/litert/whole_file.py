@@ -6,6 +6,7 @@ written before each run and read after it, so that nothing stays in the interpre
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -22,6 +23,9 @@ from nnasync.errors import GeneralFailure, ModelError, NNError
 from nnasync.extensions import LITERT, type_within
 from nnasync.hal import Model, Shape
 from nnasync.hal.file_operands import FileOperand
+
+_TRIED_SIZES = (32, 128, 512)
+"""Of what is open, where a file states what it cannot have."""
 
 
 def is_whole(model: Model) -> bool:
@@ -58,15 +62,29 @@ class WholeFile:
         self._states = () if len(given) + 1 == len(operation.inputs) else _numbers(model, operation)
 
     def usual(self) -> Shapes:
-        """The shapes that the model states; those of the file where it leaves them open."""
+        """The shapes that the model states; those of the file where it leaves them open.
+
+        A file may state sizes that it cannot have, as 1 for a picture's height: then others are
+        tried. Raises GeneralFailure where LiteRT refuses all of them.
+        """
         shapes = [_dimensions(self._model, index) for index in self._model.main.input_indexes]
         if not self.why_open():
             return tuple(shapes)
+        try:
+            return self._taken(shapes, None)
+        except GeneralFailure as failure:
+            for size in _TRIED_SIZES:
+                with contextlib.suppress(GeneralFailure):
+                    return self._taken(shapes, tuple(_filled(shape, size) for shape in shapes))
+            raise failure from None
+
+    def _taken(self, stated: Sequence[Shape], given: Shapes | None) -> Shapes:
+        """The stated shapes, but where they are open those of an interpreter with these inputs."""
         with _refusals():
-            found, _ = self._interpreter(None, 1)
+            found, _ = self._interpreter(given, 1)
             actual = _in_order(_shapes(self._inputs(found)), self._sources)
         return tuple(
-            shape if 0 not in shape else known for shape, known in zip(shapes, actual, strict=True)
+            shape if 0 not in shape else known for shape, known in zip(stated, actual, strict=True)
         )
 
     def why_open(self) -> str:
@@ -188,6 +206,11 @@ def _in_order(shapes: Sequence[Shape], places: Sequence[int]) -> tuple[Shape, ..
 def _numbers(model: Model, operation: hal.Operation) -> tuple[int, ...]:
     value = validation.operand_value(model, model.main.operands[operation.inputs[-2]])
     return () if value is None else tuple(int(n) for n in value.reshape(-1))
+
+
+def _filled(shape: Shape, size: int) -> Shape:
+    """A shape with this size where it is open, and 1 for the number of examples."""
+    return tuple(n or (size if place else 1) for place, n in enumerate(shape))
 
 
 def _dimensions(model: Model, index: int) -> Shape:

@@ -55,7 +55,8 @@ def load(path: _Path, *, signature: str | None = None, shapes: Shapes | None = N
 
     `signature` names the one whose subgraph and names are taken, otherwise it is the main subgraph
     with the names of its tensors. `shapes` gives shapes of inputs by name where the file leaves
-    dimensions open: a number, or None to leave it open; otherwise they are what the file fills in.
+    dimensions open: a number, or None to leave it open; otherwise they are what the file fills in,
+    and open where that is a 1 behind the first dimension, which says nothing.
 
     The file must not be changed while the model is in use. Raises ModelError, with the file's name,
     where the file is broken or nothing runs it, InvalidArgument for a signature, an input or a

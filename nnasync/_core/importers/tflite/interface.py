@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from nnasync._core.importers.tflite.tflite_file import File, Graph, SignatureInfo
+from nnasync._core.importers.tflite.tflite_file import File, Graph, SignatureInfo, TensorInfo
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Shape, Struct
 
@@ -60,10 +60,21 @@ def _ports(
         TflitePort(
             tensor,
             by_tensor.get(tensor) or graph.tensors[tensor].name or f"{kind}{position}",
-            graph.tensors[tensor].shape if kind == "input" else graph.tensors[tensor].open_shape,
+            _input_shape(graph.tensors[tensor])
+            if kind == "input"
+            else graph.tensors[tensor].open_shape,
         )
         for position, tensor in enumerate(tensors)
     )
+
+
+def _input_shape(info: TensorInfo) -> Shape:
+    """The stated shape, but 0 for open dimensions of which it says nothing.
+
+    A 1 for the number of examples is what the file means; for another dimension it holds a place.
+    """
+    sizes = enumerate(zip(info.shape, info.open_shape, strict=True))
+    return tuple(0 if at and stated == 1 and not fixed else stated for at, (stated, fixed) in sizes)
 
 
 def _shaped(graph: Graph, ports: Sequence[TflitePort], shapes: Shapes) -> tuple[TflitePort, ...]:

@@ -97,8 +97,8 @@ def _refuse_weights(graph: Graph, operator: OperatorInfo, *, rank: int) -> str |
     weights = graph.tensors[given[1]]
     if given[1] < 0 or len(weights.shape) != rank:
         return f"without weights of rank {rank}"
-    if given[2] < 0 and not weights.length:
-        return "without a bias and with computed weights"
+    if given[2] < 0 and 0 in weights.open_shape:
+        return "without a bias and with weights of an open shape"
     return None
 
 
