@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import functools
-import itertools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -214,27 +213,9 @@ def rows_of_the_package() -> list[set[str]]:
     return rows_of_a_picture(docstring.partition("its own:\n")[2].partition("\nThe names")[0])
 
 
-def rows_of_the_picture() -> list[set[str]]:
-    text = (
-        (ROOT / "docs" / "architecture.md")
-        .read_text(encoding="utf-8")
-        .partition("## How it is built")[2]
-    )
-    return rows_of_a_picture(text.split("```text\n")[1].partition("```")[0])
-
-
 @pytest.mark.parametrize("rows", [rows_of_the_docs(), rows_of_the_package()])
 def test_tables_of_the_layers_are_these(rows: list[set[str]]) -> None:
     assert rows == LAYERS
-
-
-def test_the_picture_names_every_module_in_this_order() -> None:
-    """A row of it may be several of these, one below the other."""
-    rows = rows_of_the_picture()
-    heights = [sorted(HEIGHT[name] for name in row) for row in rows]
-    assert sum(map(len, rows)) == len(HEIGHT)
-    for upper, lower in itertools.pairwise(heights):
-        assert upper[0] > lower[-1]
 
 
 @pytest.mark.parametrize(
