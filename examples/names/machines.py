@@ -58,6 +58,9 @@ def this_machine(found: Surroundings) -> None:
     costs = machine.kept_costs(devices.state_folder())
     margins: Margins = machine.decide(costs, 1_000_000).margins
     print(margins.tie < margins.far)
+    waits = machine.WaitMeter()
+    share = waits.read()
+    print(share is None or 0 <= share <= 1)
 
 
 def shared() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -14,14 +14,15 @@ from tests.streaming.network.servers import Server, transport_stream
 from tests.streaming.webrtc.test_peer import Browser, Frames, Tone
 
 RGB = np.zeros((48, 64, 3), np.uint8)
+HOP = np.zeros(160, np.float32)
 
 
 def with_cameras(page: Page) -> Iterator[None]:
     shown: list[Item] = []
     page.space.update(net=same, words=same, prepared=lambda x: x, is_interesting=lambda x: True)
     page.space.update(show=shown.append, as_text=str, with_boxes=lambda item: item.data)
-    recording = synthetic(lambda _: RGB, rate_hz=100, count=3, pace="fast")
-    page.patch.setattr(streaming, "camera", lambda: recording)
+    page.patch.setattr(streaming, "camera", recording_of(streaming.camera, RGB))
+    page.patch.setattr(streaming, "microphone", recording_of(streaming.microphone, HOP))
     yield
     assert page.space["graph"].account().pending == 0
     shown.clear()
@@ -29,6 +30,9 @@ def with_cameras(page: Page) -> Iterator[None]:
         page.patch.setattr(streaming, "network", at(server.url))
         yield
     assert {item.data.shape for item in shown} == {(224, 224, 3), (160,)}
+    shown.clear()
+    yield
+    assert {item.data.shape for item in shown} == {RGB.shape, HOP.shape}
     peer = Peer()
     page.patch.setattr("aioice.ice.get_host_addresses", lambda **_: ["127.0.0.1"])
     page.space.update(offer=page.wait(peer.offer()), reply=peer.take)
@@ -40,6 +44,16 @@ def with_cameras(page: Page) -> Iterator[None]:
     page.run("await graph.run()")
     sizes = {path.name: path.stat().st_size for path in page.folder.iterdir()}
     assert min(sizes[name] for name in ("seen.mp4", "heard.wav", "results.jsonl")) > 0
+
+
+def recording_of(device: Callable[..., Any], data: Any) -> Callable[..., Any]:
+    """In place of a camera or a microphone: what it takes, and three items that are all alike."""
+
+    def opened(*names: Any, **options: Any) -> Any:
+        device(*names, **options)
+        return synthetic(lambda _: data, rate_hz=100, count=3, pace="fast")
+
+    return opened
 
 
 async def same(data: Any) -> Any:
@@ -77,7 +91,7 @@ def to_record(page: Page) -> None:
     graph = page.space["graph"] = streaming.Graph()
     made = {
         "frames": lambda _: RGB,
-        "hops": lambda _: np.zeros(160, np.float32),
+        "hops": lambda _: HOP,
         "results": lambda n: {"n": n},
     }
     for name, make in made.items():

@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 
-from nnasync.streaming import Account, Graph, Item
+from nnasync.streaming import Account, Graph, Item, Policy
 
 MS = 1_000_000
 
@@ -33,6 +33,11 @@ async def items(
             clock.now_ns = max(clock.now_ns, captured_ns)
         await anyio.lowlevel.checkpoint()
         yield Item(index, captured_ns, each, captured_ns)
+
+
+def recording(graph: Graph, count: int, **options: Any) -> Any:
+    """A source of numbers of which none is lost."""
+    return graph.source(items(range(count)), name="numbers", policy=Policy.BLOCK, **options)
 
 
 class Collected:
