@@ -1,4 +1,4 @@
-"""A live stream: 30 frames a second, the newest wins, each due one frame period after it came."""
+"""A live stream: the newest frame wins, each is due one frame period after it came."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from nnasync.hal import Array
 from nnasync.streaming import Policy, Stage, video_file
 
 FRAMES = 60
+BUDGET_NS = 33_000_000
 
 
 def prepared(frame: Array) -> Array:
@@ -22,7 +23,7 @@ async def main() -> None:
         net = await runtime.compile(demo_data.path("digits.nnm"))
         seen: Counter[int] = Counter()
         async with net.burst() as burst:
-            stage = Stage(burst, policy=Policy.NEWEST, budget_ns=33_000_000, prepare=prepared)
+            stage = Stage(burst, policy=Policy.NEWEST, budget_ns=BUDGET_NS, prepare=prepared)
             async with stage:
                 stage.feed(video_file(demo_data.path("digits.mp4"), size=(64, 64)))
                 async for result in stage:
