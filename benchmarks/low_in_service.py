@@ -4,8 +4,13 @@ The application runs a network of about half a millisecond every 5 ms, HIGH, wit
 2 ms, and a ticker of 1 ms on the same loop. Beside that two clients await a LOW network in a loop:
 none, one in the same process, or one of an isolated device, whose process runs LOW at the lowest
 priority of the operating system. Measured are the ticker's lag, the share of HIGH in time, and how
-much LOW work got done. Networks of LOW are those of `loop_lag`: many small operations, and few
-large ones.
+much LOW work got done. Networks of LOW are those of `loop_lag`, many small operations and few large
+ones, on the reference, which takes and drops the interpreter lock all the time; and one on LiteRT,
+which computes without it.
+
+Two more figures say what isolation is about, and depend little on what else runs: how often the
+thread of the loop gave its core up for each HIGH call, since it waited for the lock or for work,
+and how much processor time an execution of LOW took in all processes.
 """
 
 from __future__ import annotations
@@ -13,28 +18,42 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import os
+import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import anyio
 import numpy as np
 
 import nnasync as nn
-from benchmarks._report import BEST, arguments, foreign_load, percentile, publish, table
+from benchmarks._report import (
+    BEST,
+    arguments,
+    foreign_load,
+    models_folder,
+    percentile,
+    publish,
+    table,
+)
 from benchmarks.loop_lag import few_large, many_small, tick
 from nnasync import ModelBuilder
 from nnasync.hal import Array, Model
 
 DEVICE = "nnasync-reference"
+LITERT = "litert-cpu"
+LITERT_MODEL = "mobilenet_v2_1.0_224_quant.tflite"
 PERIOD_S = 0.005
 DEADLINE_MS = 2.0
 CLIENTS = 2
 FOREIGN = 2
 WORST_LAG_MS = 20.0
-LOADS: dict[str, Callable[[], Model]] = {
-    "many small operations": many_small,
-    "few large operations": few_large,
+LOADS: dict[str, tuple[str, Callable[[Path], Model]]] = {
+    "many small operations": (DEVICE, lambda _: many_small()),
+    "few large operations": (DEVICE, lambda _: few_large()),
+    "a network on LiteRT": (LITERT, lambda folder: nn.load(folder / LITERT_MODEL)),
 }
 PLACES = ("no LOW", "same process", "service")
 
@@ -73,24 +92,48 @@ async def loop(net: Any, x: Array, counts: list[int]) -> None:
         counts[0] += 1
 
 
+def switches() -> int:
+    """How often the calling thread gave its core up so far."""
+    status = Path(f"/proc/self/task/{threading.get_native_id()}/status").read_text()
+    (count,) = (line.split()[1] for line in status.splitlines() if line.startswith("voluntary"))
+    return int(count)
+
+
+def processor_s() -> float:
+    """Processor time so far of this process and of those that it has started, as they run."""
+    ticks = 0
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = path.read_text().rpartition(")")[2].split()
+            if int(fields[1]) == os.getpid():
+                ticks += int(fields[11]) + int(fields[12])
+    return time.process_time() + ticks / os.sysconf("SC_CLK_TCK")
+
+
 async def cell(
-    make: Callable[[], Model], place: str, foreign: int, seconds: float
-) -> tuple[list[float], int, int, float]:
-    """Lags, HIGH in time, HIGH in all, and executions of LOW a second."""
-    counts = [0]
+    load: str, place: str, foreign: int, seconds: float, folder: Path
+) -> tuple[list[float], int, int, float, int, float, int]:
+    """Lags; HIGH in time, and in all; executions of LOW a second.
+
+    Then switches, processor time and executions of LOW.
+    """
+    counts, (device, make) = [0], LOADS[load]
     async with contextlib.AsyncExitStack() as stack:
-        here = await stack.enter_async_context(nn.open_runtime(devices=[DEVICE]))
-        high = await here.compile(urgent(), priority=nn.Priority.HIGH)
+        opening = nn.open_runtime(devices=[DEVICE, LITERT])
+        here = await stack.enter_async_context(opening)
+        high = await here.compile(urgent(), devices=[DEVICE], priority=nn.Priority.HIGH)
         x = np.zeros(high.inputs[0].shape, np.float32)
         for _ in range(20):
             await high(x)
         if place != PLACES[0]:
             runtime = here
             if place == "service":
-                opening = nn.open_runtime(devices=[DEVICE], isolate=[DEVICE])
+                opening = nn.open_runtime(devices=[device], isolate=[device])
                 runtime = await stack.enter_async_context(opening)
-            low = await runtime.compile(make(), priority=nn.Priority.LOW, options=BEST)
-            value = np.zeros(low.inputs[0].shape, np.float32)
+            low = await runtime.compile(
+                make(folder), devices=[device], priority=nn.Priority.LOW, options=BEST
+            )
+            value = np.zeros(low.inputs[0].shape, low.inputs[0].dtype)
             await low(value)
             group = await stack.enter_async_context(anyio.create_task_group())
             stack.callback(group.cancel_scope.cancel)
@@ -98,19 +141,21 @@ async def cell(
                 group.start_soon(loop, low, value, counts)
         gc.collect()
         with foreign_load(foreign, seconds + 10):
-            before = counts[0]
+            runs, gave_up, spent_s = counts[0], switches(), processor_s()
             lags, (hits, calls) = await asyncio.gather(tick(seconds), hurry(high, x, seconds))
-        rate = (counts[0] - before) / seconds
-    return lags, hits, calls, rate
+            runs, gave_up = counts[0] - runs, switches() - gave_up
+            spent_s = processor_s() - spent_s
+    return lags, hits, calls, runs / seconds, gave_up, spent_s, runs
 
 
 async def measure(options: Any) -> None:
     cells = [(load, place, n) for load in LOADS for place in PLACES for n in (0, FOREIGN)]
     lags: dict[tuple[str, str, int], list[float]] = {name: [] for name in cells}
-    sums = {name: [0, 0, 0.0] for name in cells}
+    sums: dict[tuple[str, str, int], list[float]] = {name: [0.0] * 6 for name in cells}
+    folder = models_folder(options.models)
     for _ in range(options.rounds):
         for load, place, foreign in cells:
-            found, *rest = await cell(LOADS[load], place, foreign, options.seconds)
+            found, *rest = await cell(load, place, foreign, options.seconds, folder)
             lags[load, place, foreign] += found
             for at, value in enumerate(rest):
                 sums[load, place, foreign][at] += value
@@ -126,13 +171,16 @@ def report(
     rows: list[list[str]] = []
     figures: list[dict[str, Any]] = []
     for (load, place, foreign), values in lags.items():
-        hits, calls, rate = sums[load, place, foreign]
+        hits, calls, rate, gave_up, spent_s, runs = sums[load, place, foreign]
         found = {
             "p50_ms": percentile(values, 0.5),
             "p99_ms": percentile(values, 0.99),
             "worst_ms": percentile(values, 1.0),
             "high_in_time": hits / calls,
             "low_runs_s": rate / options.rounds,
+            "switches_per_high": gave_up / calls,
+            # The busy processes are children, too.
+            "processor_ms_per_low": 1e3 * spent_s / runs if runs and not foreign else 0.0,
         }
         figures.append({"load": load, "place": place, "foreign": foreign} | found)
         rows.append(
@@ -142,9 +190,12 @@ def report(
                 *(f"{found[name]:.2f}" for name in ("p50_ms", "p99_ms", "worst_ms")),
                 f"{100 * found['high_in_time']:.1f} %",
                 f"{found['low_runs_s']:.0f}",
+                f"{found['switches_per_high']:.1f}",
+                f"{found['processor_ms_per_low']:.2f}" if runs and not foreign else "",
             ]
         )
     heads = ["LOW", "beside", "lag p50 ms", "p99 ms", "worst ms", "HIGH in time", "LOW runs/s"]
+    heads += ["switches per HIGH", "processor ms per LOW"]
     served = [row["worst_ms"] for row in figures if row["place"] == "service"]
     text = table(heads, rows)
     text += f"\n\nworst lag with LOW in the service: {max(served):.2f} ms (limit {WORST_LAG_MS:g})"
@@ -154,6 +205,7 @@ def report(
 def main() -> None:
     """Measure and print."""
     parser = arguments(__doc__, rounds=3)
+    parser.add_argument("--models", type=Path, metavar="FOLDER", help="the reference models")
     parser.add_argument("--seconds", type=float, default=3.0, help="of each cell (%(default)s)")
     options = parser.parse_args()
     nn.run(measure, options)
