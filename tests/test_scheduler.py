@@ -100,14 +100,14 @@ def test_nobody_tells_the_first_of_several_clients_or_of_what_is_due() -> None:
     assert queue.first(0, ALL) is None
     old = job(LOW)
     queue.submit(old, 0)
-    plain = [queue.is_plain]
+    plain = [queue.only is not None]
     assert queue.first(9, ALL) is old
     assert queue.first(10, ALL) is None, "it is due for its age"
     client = queue.open_client(queue_limit=9)
-    plain.append(queue.is_plain)
+    plain.append(queue.only is not None)
     assert queue.first(0, ALL) is None
     queue.close_client(client)
-    assert [*plain, queue.is_plain] == [True, False, True]
+    assert [*plain, queue.only is not None] == [True, False, True]
     assert queue.first(0, ALL) is old
 
 

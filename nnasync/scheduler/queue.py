@@ -103,14 +103,15 @@ class Scheduler:
         self._displaced = self._missed = 0
         self._room = Room(room)
         self._pace = Pace(servers)
-        self._only: ClientQueue | None = None
+        self.only: ClientQueue | None = None
+        """The queue of the only client, where no policy decides; to be read only."""
         self.open_client(queue_limit=queue_limit)
-        self._only = self._lanes[0]
+        self.only = self._lanes[0]
         self._governed: GovernedQueue | None = None
         self.is_governed = policy is not None
         """Whether a policy decides, and not the default rule; to be read only."""
         if policy is not None:
-            self._only = None
+            self.only = None
             self._governed = governing.GovernedQueue(
                 policy,
                 servers=servers,
@@ -125,9 +126,9 @@ class Scheduler:
     def open_client(self, *, queue_limit: int) -> int:
         """Take another client in, and return its number; all have equal shares."""
         self._last_client += 1
-        if self._only is not None:
-            self._only.tag_ns = max(self._only.tag_ns, self._virtual_ns)
-            self._only = None
+        if self.only is not None:
+            self.only.tag_ns = max(self.only.tag_ns, self._virtual_ns)
+            self.only = None
         self._lanes[self._last_client] = ClientQueue(
             aging_ns=self._aging_ns,
             totals=self.totals,
@@ -146,7 +147,7 @@ class Scheduler:
     def spent(self, client: int, duration_ns: int) -> None:
         """Charge a client for work that was not queued here."""
         lane = self._lanes.get(client)
-        if lane is None or lane is self._only:
+        if lane is None or lane is self.only:
             return
         self._enter(lane)
         self._move_on(lane)
@@ -155,7 +156,7 @@ class Scheduler:
     def ran(self, job: Job, duration_ns: int) -> None:
         """Charge a job that was handed out for the time that it ran since; it has let go."""
         lane = self._lanes.get(job.client)
-        if lane is None or lane is self._only:
+        if lane is None or lane is self.only:
             return
         if self._governed is not None:
             self._governed.ran(job, duration_ns)
@@ -167,7 +168,7 @@ class Scheduler:
 
     def is_over(self, client: int) -> bool:
         """Whether a client has had more than another one that waits; under a policy any waits."""
-        if self._only is not None or not any(self.totals):
+        if self.only is not None or not any(self.totals):
             return False
         mine = self._lanes.get(client)
         return (
@@ -175,11 +176,6 @@ class Scheduler:
             or self._governed is not None
             or any(lane.size and lane.tag_ns < mine.tag_ns for lane in self._lanes.values())
         )
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether there is one client and no policy, so that `first` can tell."""
-        return self._only is not None
 
     @property
     def is_shared(self) -> bool:
@@ -218,7 +214,8 @@ class Scheduler:
         job that is refused has no place any more.
         """
         try:
-            self._check_client(job)
+            if job.was_displaced or self._leaving or job.client not in self._lanes:
+                self._check_client(job)
             giver = None if job.has_place else self._room.giver(job)
             if job.deadline_ns != NEVER_NS:
                 self._check_deadline(job, now_ns)
@@ -226,8 +223,10 @@ class Scheduler:
             self._room.leave(job)
             self._drop(job.client)
             raise
-        if not job.has_place:
+        if giver is not None:
             self._take_place(job, giver)
+        elif not job.has_place:
+            self._room.take(job)
         job.sequence = self._sequence
         job.since_ns = now_ns
         self._sequence += 1
@@ -236,7 +235,7 @@ class Scheduler:
             self._governed.push(job, now_ns)
             self._check_policy()
             return giver
-        lane = self._only
+        lane = self.only
         if lane is None:
             lane = self._lanes[job.client]
             if not lane.size:
@@ -283,7 +282,7 @@ class Scheduler:
         That is one which is due for its age, if there is any, else one of the client whose share
         is behind the most. Under a policy it is that one's choice, of whatever priority.
         """
-        only = self._only
+        only = self.only
         if only is not None:
             job = only.next(now_ns, priorities)
         elif self._governed is not None:
@@ -307,7 +306,7 @@ class Scheduler:
         That is so with several clients, under a policy, where a job is due for its age, and where
         the deadline of that job has passed.
         """
-        only = self._only
+        only = self.only
         if only is None or only.is_due(now_ns, priorities):
             return None
         job = only.first(priorities)
@@ -315,7 +314,7 @@ class Scheduler:
 
     def due_ns(self, priority: Priority) -> int:
         """When a queued job of this priority is due for its age; NEVER_NS if none will be."""
-        only = self._only
+        only = self.only
         if only is not None:
             return only.due_ns(priority)
         return min(lane.due_ns(priority) for lane in self._lanes.values())
@@ -343,7 +342,7 @@ class Scheduler:
 
         That is a matter of priority within a client; between clients the share counts as well.
         """
-        if running.priority >= priority or self._only is not None:
+        if running.priority >= priority or self.only is not None:
             return running.priority < priority
         mine = self._lanes.get(running.client)
         return any(
@@ -380,7 +379,7 @@ class Scheduler:
 
     def low_goes_first(self) -> bool:
         """Whether a client with only LOW jobs is next, while another has more urgent ones."""
-        if self._only is not None or not self.totals[Priority.LOW]:
+        if self.only is not None or not self.totals[Priority.LOW]:
             return False
         waiting = [lane for lane in self._lanes.values() if lane.size]
         first = min(waiting, key=_tag)
@@ -533,7 +532,7 @@ class Scheduler:
             self._enter(lane)
             lane.push(job)
         if len(self._lanes) == 1:
-            self._only = self._lanes[0]
+            self.only = self._lanes[0]
         if self.on_failure is not None:
             self.on_failure(self.failure)
 
@@ -580,7 +579,7 @@ class Scheduler:
         self._room.close(client)
         del self._lanes[client]
         if len(self._lanes) == 1 and self._governed is None:
-            self._only = self._lanes[0]
+            self.only = self._lanes[0]
 
 
 def _missed(text: str) -> MissedDeadlinePersistent:

@@ -102,7 +102,7 @@ def test_what_was_believed_ends_with_the_looks(
     rig, above = rigs(1, low_os_priority="quiet"), Above()
     rig.workers.expect(HIGH, above)
     until(lambda: answered(rig) and lowered(rig) == [True])
-    until(lambda: not rig.workers._surroundings._alarm.is_armed)
+    until(lambda: not rig.workers._demotion.demotes_threads)
     meter.others = 1.0
     assert answered(rig)
-    assert lowered(rig) == [False]
+    until(lambda: lowered(rig) == [False])

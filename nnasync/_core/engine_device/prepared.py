@@ -161,7 +161,8 @@ class EnginePreparedModel:
         self, request: Request, config: ExecutionConfig, *, is_spread: bool = False
     ) -> ExecutionResult:
         """Run on a worker, or on the thread of a loop too where it `is_spread`."""
-        task = self._task(self._binding(request), config)
+        binding = self._bindings.get(id(request)) or self._bind(request)
+        task = self._task(binding, config)
         task.is_spread = is_spread and self._workers.loop_share.arm()
         self._gate.submit_for_loop(task)
         self._inline.beside += is_spread

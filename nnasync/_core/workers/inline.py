@@ -324,8 +324,9 @@ class InlineLane:
 
         It counts as its arrival.
         """
-        limit_ns = RETURN * loop_limit_ns(priority, self._inline_budget_ns)
-        if here.company.is_usual or self._busy() or estimate.best_ns >= limit_ns:
+        if here.company.is_usual or self._busy():
+            return False
+        if estimate.best_ns >= RETURN * loop_limit_ns(priority, self._inline_budget_ns):
             return False
         who = id(current_task())
         if here.spent_ns > 0 and here.first != who:
@@ -341,7 +342,8 @@ class InlineLane:
         as its arrival.
         """
         if (
-            not (here.company.is_usual and self._scheduler.is_plain)
+            not here.company.is_usual
+            or self._scheduler.only is None
             or priority is Priority.LOW
             or estimate.best_ns < self._spread_from_ns
         ):

@@ -134,9 +134,10 @@ class Running:
         return Load(len(left_ns) + queued, left_ns, queued_ns + sum(left_ns), is_company)
 
     def check_hanging(self, task: Task) -> None:
-        """Raise ResourceExhaustedTransient where the device holds too many threads already."""
-        if not self.lost:
-            return
+        """Raise ResourceExhaustedTransient where the device holds too many threads already.
+
+        Where any are `lost`; else nothing hangs.
+        """
         mine = (worker.lost for each, worker in self.pairs() if each.owner is task.owner)
         if sum(mine) >= MOST_HANGING:
             text = (

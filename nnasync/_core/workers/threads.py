@@ -169,7 +169,8 @@ class Workers:
                     return
                 self._live.add(task)
                 try:
-                    self._running.check_hanging(task)
+                    if self._running.lost:
+                        self._running.check_hanging(task)
                     giver = self._scheduler.submit(task, now)
                     worker = self._worker_for(task)
                 except (Refused, DeviceUnavailable):
@@ -357,7 +358,7 @@ class Workers:
             self._watch_age()
         self._make_room(task.priority)
         servers, spread = self.inline.servers, self._running.spread
-        shares = task.is_spread and self._scheduler.is_plain and servers > 0
+        shares = task.is_spread and self._scheduler.only is not None and servers > 0
         if shares and (spread >= servers or spread + self._coming() >= servers):
             self._holds_back = True
             return None  # A core is that of the loop's thread, which runs the like of it.
@@ -495,7 +496,8 @@ class Workers:
         If there is none it becomes idle, and another thread may be woken.
         """
         is_regular = worker.priorities is REGULAR
-        asked = ALL if is_regular and self._scheduler.low_goes_first() else worker.priorities
+        has_low = is_regular and self._scheduler.totals[Priority.LOW]
+        asked = ALL if has_low and self._scheduler.low_goes_first() else worker.priorities
         # Whatever is queued when the runtime closes does not begin: closing answers it.
         budget = not self._closed and (is_regular or self._may_start_low())
         job = self._scheduler.next(now_ns(), asked) if budget else None
