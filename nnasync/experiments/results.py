@@ -74,6 +74,11 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
             told.append(_company(disturbed, len(disturbed) - left_out))
         return " ".join(told if again else told[1:])
 
+    def remarks(self) -> tuple[str, ...]:
+        """What the reader should know: who disturbed real runs, and notes of runs, each once."""
+        notes = dict.fromkeys(note for run in self.runs for note in run.result.notes)
+        return tuple(filter(None, (self.disturbance(), *notes)))
+
     def rows(self) -> list[dict[str, Any]]:
         """The figures as flat rows; half-widths of 95 % intervals end in `_half`."""
         return [_row(figures) for figures in self.figures()]

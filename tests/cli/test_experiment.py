@@ -133,6 +133,16 @@ def test_compare_tells_what_is_clear(
     assert "0 of 8 differ by more" in capsys.readouterr().out
 
 
+def test_what_runs_have_to_say_is_told_below_the_figures(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    late = FILE.replace("deadline_ms = 20", 'deadline_ms = 20\nlate = "finish"')
+    file.write_text(late.replace("duration_s = 0.5", "duration_s = 0.2"))
+    run = ["experiment", "run", str(file), "--real", "--no-pictures", "--only", "policy=edf"]
+    assert main([*run, f"--out={tmp_path}"]) == 0
+    assert "the policy is not told of its deadlines" in capsys.readouterr().out
+
+
 def test_results_that_share_nothing_are_not_compared(
     file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -131,3 +131,10 @@ def test_real_networks_may_be_further_off() -> None:
 def test_a_folder_without_results(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         read_results(tmp_path)
+
+
+def test_remarks_are_the_notes_of_all_runs_once() -> None:
+    quiet = results(("real",))
+    noted = [replace(r, result=replace(r.result, notes=("the policy failed",))) for r in quiet.runs]
+    assert quiet.remarks() == ()
+    assert replace(quiet, runs=tuple(noted)).remarks() == ("the policy failed",)

@@ -31,7 +31,7 @@ def figures_table(results: Results) -> str:
     heads += ["stream", "run", *(title for _, title, _, _ in _MEASURES)]
     rows = [[*_values(each, keys), each.stream, each.kind, *_told(each)] for each in figures]
     lines = [table(heads, rows), *_fidelity(results.fidelity())]
-    return "\n".join([*lines, *filter(None, [results.disturbance()])])
+    return "\n".join([*lines, *results.remarks()])
 
 
 def comparison_table(comparison: Comparison, *, all_of_them: bool) -> str:

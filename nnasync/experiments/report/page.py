@@ -96,15 +96,8 @@ def _header(results: Results) -> str:
     about = "".join(f'<p class="about">{text(each)}</p>' for each in parts)
     return (
         f"<header><h1>{text(experiment.title or experiment.name)}</h1>{about}"
-        f"{told}{_remarks(results)}</header>"
+        f"{told}{''.join(map(warning, results.remarks()))}</header>"
     )
-
-
-def _remarks(results: Results) -> str:
-    """What runs have to say, such as that a policy failed: once each."""
-    notes = dict.fromkeys(note for run in results.runs for note in run.result.notes)
-    told = filter(None, [results.disturbance(), *notes])
-    return "".join(map(warning, told))
 
 
 # -- sections
