@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
+from nnasync._core.pages.assets import asset
+from nnasync._core.pages.tables import number, row, table, word
 from nnasync.experiments.figures import Figures, Kind
 from nnasync.experiments.intervals import Interval
-from nnasync.experiments.results import Results
+from nnasync.experiments.results import Results, to_pandas
 
 COMPARED = ("attainment", "goodput_hz", "mean_ms", "p99_ms")
 
@@ -45,6 +48,31 @@ class Comparison(msgspec.Struct, frozen=True):
     only_before: int
     only_after: int
 
+    def rows(self) -> list[dict[str, Any]]:
+        """The changes as flat rows; half-widths of 95 % intervals end in `_half`."""
+        return [_row(change) for change in self.changes]
+
+    def to_pandas(self) -> Any:
+        """The rows as a DataFrame.
+
+        Raises:
+            InvalidArgument: pandas is not installed.
+        """
+        return to_pandas(self.rows())
+
+    def __repr__(self) -> str:
+        clear = sum(change.is_clear for change in self.changes)
+        return f"<Comparison: {clear} of {len(self.changes)} measures differ clearly>"
+
+    # Notebooks show what this returns.
+    def _repr_html_(self) -> str:
+        rows = self.rows()
+        heads = list(rows[0]) if rows else []
+        cells = [row([_cell(value) for value in each.values()]) for each in rows]
+        words = {key for key, value in (rows[0] if rows else {}).items() if isinstance(value, str)}
+        told = table([(head, head in words) for head in heads], cells)
+        return f'<style>{asset("style.css")}</style><div class="nnx">{told}</div>'
+
 
 def compare(before: Results, after: Results) -> Comparison:
     """The measures of all points, streams and kinds of run that two results share."""
@@ -53,6 +81,27 @@ def compare(before: Results, after: Results) -> Comparison:
     shared = [key for key in first if key in second]
     changes = tuple(change for key in shared for change in _changes(first[key], second[key]))
     return Comparison(changes, len(first) - len(shared), len(second) - len(shared))
+
+
+def _row(change: Change) -> dict[str, Any]:
+    return {
+        **change.values,
+        "stream": change.stream,
+        "run": change.kind,
+        "measure": change.measure,
+        "before": change.before.mean,
+        "before_half": change.before.half,
+        "after": change.after.mean,
+        "after_half": change.after.half,
+        "ratio": change.ratio,
+        "clear": "yes" if change.is_clear else "no",
+    }
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, str):
+        return word(value)
+    return number("" if value is None else f"{value:.4g}")
 
 
 def _key(figures: Figures) -> tuple[Kind, str, tuple[tuple[str, float | str], ...]]:

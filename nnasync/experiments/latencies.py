@@ -35,6 +35,11 @@ class Latencies(msgspec.Struct, frozen=True):
     most_ns: int = 0
     buckets: tuple[tuple[int, int], ...] = ()
 
+    def __repr__(self) -> str:
+        parts = {"mean": self.mean_ns, "p50": self.p50_ns, "p99": self.p99_ns}
+        told = ", ".join(f"{name} {value / 1e6:.4g} ms" for name, value in parts.items())
+        return f"<Latencies of {self.count} requests{f': {told}' if self.count else ''}>"
+
     def quantile(self, share: float) -> float:
         """The latency that this share of requests (0 to 1) does not exceed; NaN without requests.
 

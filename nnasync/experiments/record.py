@@ -145,6 +145,12 @@ class RunResult(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
     waited: float | None = None
 
+    def __repr__(self) -> str:
+        told = ", ".join(
+            f"{stream.name} {stream.met} of {stream.submitted} met" for stream in self.streams
+        )
+        return f"<RunResult: {self.kind}, {self.policy}, seed {self.seed}: {told}>"
+
     @property
     def goodput_hz(self) -> float:
         """Requests answered in time, per second."""

@@ -7,6 +7,7 @@ kind of run and stream.
 
 from __future__ import annotations
 
+import collections
 import csv
 import importlib.util
 from collections.abc import Sequence
@@ -89,11 +90,7 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             InvalidArgument: pandas is not installed.
         """
-        if importlib.util.find_spec("pandas") is None:
-            raise InvalidArgument("to_pandas needs pandas: python -m pip install pandas")
-        import pandas as pd
-
-        return pd.DataFrame(self.rows())
+        return to_pandas(self.rows())
 
     def save(self, folder: str | Path) -> list[Path]:
         """Write the files of a folder of results, and return their paths."""
@@ -107,10 +104,19 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
             writer.writerows(rows)
         return [folder / JSON, folder / CSV, *_write_parquet(folder / PARQUET, rows)]
 
+    def __repr__(self) -> str:
+        kinds = collections.Counter(run.result.kind for run in self.runs)
+        runs = " and ".join(f"{count} {kind}" for kind, count in kinds.items())
+        points = len({run.point for run in self.runs})
+        return f"<Results of {self._title!r}: {runs or 'no'} runs of {points} points>"
+
     # Notebooks show what this returns.
     def _repr_html_(self) -> str:
-        title = self.experiment.title or self.experiment.name
-        return summary(title, self.runs, self.experiment.x)
+        return summary(self._title, trusted(self.runs), self.experiment.x, self.fidelity())
+
+    @property
+    def _title(self) -> str:
+        return self.experiment.title or self.experiment.name
 
 
 def _company(disturbed: Sequence[Run], kept: int) -> str:
@@ -124,6 +130,15 @@ def _company(disturbed: Sequence[Run], kept: int) -> str:
         f"During {kept} real runs others had up to {worst.others:.0%} of the machine's cores"
         f"{hypervisor}{waits}: their latencies are longer than those of a quiet machine."
     )
+
+
+def to_pandas(rows: list[dict[str, Any]]) -> Any:
+    """Rows as a DataFrame; raises InvalidArgument where pandas is not installed."""
+    if importlib.util.find_spec("pandas") is None:
+        raise InvalidArgument("to_pandas needs pandas: python -m pip install pandas")
+    import pandas as pd
+
+    return pd.DataFrame(rows)
 
 
 class _Written(msgspec.Struct):

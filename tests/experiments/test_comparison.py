@@ -41,3 +41,16 @@ def test_points_of_one_alone_are_counted() -> None:
 def test_simulated_is_not_compared_with_real() -> None:
     found = compare(results(), results(("real",)))
     assert (found.changes, found.only_before, found.only_after) == ((), 8, 8)
+
+
+def test_changes_are_rows_a_dataframe_and_a_table() -> None:
+    found = compare(results(), results())
+    rows = found.rows()
+    assert rows[0]["measure"] == "attainment"
+    assert rows[0]["before"] == rows[0]["after"]
+    assert repr(found) == "<Comparison: 0 of 32 measures differ clearly>"
+    html = found._repr_html_()
+    assert html.count("<tr>") == 33
+    assert compare(results(), results(("real",)))._repr_html_()
+    pytest.importorskip("pandas", reason="pandas is not installed")
+    assert list(found.to_pandas().columns) == list(rows[0])

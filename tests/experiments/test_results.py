@@ -138,3 +138,14 @@ def test_remarks_are_the_notes_of_all_runs_once() -> None:
     noted = [replace(r, result=replace(r.result, notes=("the policy failed",))) for r in quiet.runs]
     assert quiet.remarks() == ()
     assert replace(quiet, runs=tuple(noted)).remarks() == ("the policy failed",)
+
+
+def test_representations_are_short_and_notebooks_show_verdicts() -> None:
+    both = results(("simulated", "real"))
+    assert repr(both) == "<Results of 'A & B': 8 simulated and 8 real runs of 4 points>"
+    run = both.runs[0].result
+    assert repr(run).startswith("<RunResult: simulated, fifo, seed 0: wake word ")
+    assert "p99" in repr(run.streams[0].latency)
+    assert len(repr(both.runs[0])) < 500
+    assert "Simulated beside real: " in both._repr_html_()
+    assert "Simulated beside real: " not in results()._repr_html_()

@@ -6,16 +6,20 @@ from collections.abc import Sequence
 
 from nnasync._core.pages.assets import asset
 from nnasync._core.pages.escaping import text
+from nnasync.experiments.fidelity import Fidelity, summed_up
 from nnasync.experiments.report.sections import along_sweep, view_of
-from nnasync.experiments.report.tables import figures_table
+from nnasync.experiments.report.tables import fidelity_table, figures_table
 from nnasync.experiments.run_of_point import Run
 
 
-def summary(title: str, runs: Sequence[Run], x: str = "") -> str:
+def summary(title: str, runs: Sequence[Run], x: str = "", errors: Sequence[Fidelity] = ()) -> str:
     """A piece of HTML that brings its style with it."""
     view = view_of(runs, x)
     charts = along_sweep(view) if view.axes.x else ""
+    truth = ""
+    if errors:
+        truth = f"<p>Simulated beside real: {summed_up(errors)}</p>{fidelity_table(errors)}"
     return (
         f"<style>{asset('style.css')}</style>"
-        f'<div class="nnx"><b>{text(title)}</b>{charts}{figures_table(view.figures)}</div>'
+        f'<div class="nnx"><b>{text(title)}</b>{charts}{figures_table(view.figures)}{truth}</div>'
     )

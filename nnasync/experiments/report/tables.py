@@ -42,7 +42,7 @@ def figures_table(figures: Sequence[Figures], name: str = "") -> str:
     return table([(head, head in texts) for head in heads], rows, name=name)
 
 
-def fidelity_table(errors: Sequence[Fidelity], name: str) -> str:
+def fidelity_table(errors: Sequence[Fidelity], name: str = "") -> str:
     """The errors of the simulation with their verdicts; those beyond their limits stand out."""
     keys = tuple(dict.fromkeys(key for each in errors for key in each.values))
     heads = [*keys, "stream", "verdict", "mean, %", "p99, %", "deadlines met, points"]
