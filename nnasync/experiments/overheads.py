@@ -19,7 +19,7 @@ from nnasync._core.model import ModelBuilder
 from nnasync._core.runtime import Options, open_runtime, run
 from nnasync._core.state_files import read_state, state_folder, write_state
 from nnasync._core.wakeup import Wakeup
-from nnasync.experiments.arrivals import Poisson
+from nnasync.experiments.arrivals import Gamma
 from nnasync.experiments.checks import at_least
 from nnasync.experiments.costs import Constant
 from nnasync.experiments.delays import Delays, delays_of, middle_of
@@ -30,7 +30,7 @@ from nnasync.machine import Costs, cores_allowed, costs_here
 
 _CALLS, _WARM = 300, 50
 _REQUESTS, _WARM_UP_MS = 300, 100.0
-_COST_MS, _STEP_MS, _LOAD = 3.0, 1.0, 0.6
+_COST_MS, _STEP_MS, _LOAD, _CV = 3.0, 1.0, 0.4, 2.0
 _MOST_BYTES = 1 << 16
 SAMPLES = 5
 """So many measurements tell what is usual."""
@@ -184,9 +184,9 @@ async def _sample(seed: int) -> RunResult:
     """A run of one stream on this machine, of which some requests wait for others, kept whole."""
     cores = min(2, cores_allowed())
     rate_hz = _LOAD * cores * 1e3 / _COST_MS
-    stream = Stream(
-        name="sample", arrivals=Poisson(rate_hz), cost=Constant(_COST_MS), step_ms=_STEP_MS
-    )
+    # In bursts, so that there are requests that wait and loops that have slept for long.
+    arrivals = Gamma(rate_hz, _CV)
+    stream = Stream(name="sample", arrivals=arrivals, cost=Constant(_COST_MS), step_ms=_STEP_MS)
     return await run_real(
         Workload((stream,)),
         cores=cores,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from nnasync.experiments.delays import Delays, draws
+import bisect
+
+from nnasync.experiments.delays import AfterRest, Delays, draws
 from nnasync.experiments.overheads import Overheads
 
 SLEEPS_DEEPLY_NS = 1_000_000
@@ -19,14 +21,37 @@ class SimulatedDelays:
         self._there_ns = there_ns
         self._cold_there_ns = overheads.cold_hop_ns - there_ns
         back_ns = (overheads.hop_ns - there_ns,)
-        self.comes_ns = draws(found.comes_ns if found else back_ns, seed, _COMES)
+        delays = found or Delays(comes_ns=back_ns, heard_ns=back_ns)
+        self._comes = _AfterRests(delays.comes_ns, delays.comes_after, seed, _COMES)
+        self._heard = _AfterRests(delays.heard_ns, delays.heard_after, seed, _HEARD)
         self.follows_ns = draws(found.follows_ns if found else (0,), seed, _FOLLOWS)
         self.device_ns = draws(found.device_ns if found else (0,), seed, _DEVICE)
-        self.heard_ns = draws(found.heard_ns if found else back_ns, seed, _HEARD)
         self._begins_ns = draws(found.begins_ns, seed, _BEGINS) if found else None
+
+    def comes_ns(self, rested_ns: int) -> int:
+        """From the planned time until the loop begins the call, if it had nothing to do so long."""
+        return self._comes.next_ns(rested_ns)
+
+    def heard_ns(self, rested_ns: int) -> int:
+        """From the end of a run until the loop takes up the answer."""
+        return self._heard.next_ns(rested_ns)
 
     def begins_ns(self, asleep_ns: int) -> int:
         """From the submission until a worker begins that has slept for so long."""
         if self._begins_ns is not None:
             return next(self._begins_ns)
         return self._cold_there_ns if asleep_ns > SLEEPS_DEEPLY_NS else self._there_ns
+
+
+class _AfterRests:
+    """A delay that may depend on how long the loop has rested."""
+
+    def __init__(
+        self, values_ns: tuple[int, ...], after: tuple[AfterRest, ...], seed: int, which: int
+    ) -> None:
+        self._from_ns = [each.from_ns for each in after[1:]]
+        groups = [each.values_ns for each in after] or [values_ns]
+        self._draws = [draws(each, seed, which, number) for number, each in enumerate(groups)]
+
+    def next_ns(self, rested_ns: int) -> int:
+        return next(self._draws[bisect.bisect_right(self._from_ns, rested_ns)])

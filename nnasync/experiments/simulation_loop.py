@@ -82,7 +82,8 @@ class LoopSimulation(Simulation):
 
     def _submit(self, now: int, request: Request) -> None:
         """A request comes by a thread of its own, which wakes the loop."""
-        self._push(now + next(self._delays().comes_ns), _POSTS, request)
+        late_ns = self._delays().comes_ns(now - self._loop_free_ns)
+        self._push(now + late_ns, _POSTS, request)
 
     def _other(self, now: int, kind: int, what: Any) -> None:
         if kind == _POSTS:
@@ -154,8 +155,10 @@ class LoopSimulation(Simulation):
             return
         request.is_over = True
         self._outcomes[request] = outcome
-        by_thread = outcome in (Outcome.MET, Outcome.LATE, Outcome.EXPIRED)
-        self._push(now + next(self._delays().heard_ns) if by_thread else now, _POSTS, request)
+        late_ns = 0
+        if outcome in (Outcome.MET, Outcome.LATE, Outcome.EXPIRED):
+            late_ns = self._delays().heard_ns(now - self._loop_free_ns)
+        self._push(now + late_ns, _POSTS, request)
 
     def _tell(self, now: int, request: Request, outcome: Outcome) -> None:
         self._answered_ns = now

@@ -7,9 +7,10 @@ import itertools
 import pytest
 
 from nnasync.errors import ExperimentError
-from nnasync.experiments import Delays, RequestRow, RunResult, Span
+from nnasync.experiments import Delays, Overheads, RequestRow, RunResult, Span
 from nnasync.experiments.delays import delays_of, draws, middle_of
 from nnasync.experiments.record import Outcome
+from nnasync.experiments.simulation_delays import SimulatedDelays
 
 US = 1_000
 
@@ -84,3 +85,24 @@ def test_delays_that_cannot_be_are_refused() -> None:
         Delays(begins_ns=(1, -1))
     with pytest.raises(ExperimentError, match="comes_ns"):
         Delays(comes_ns=())
+
+
+def test_how_late_a_loop_is_is_told_by_how_long_it_rested() -> None:
+    """Calls come 1 and 10 ms after the last answer; those that come later are later, too."""
+    moments, at_us = [], 0
+    for late_us in (100, 900) * 10:
+        at_us += 1_000 if late_us == 100 else 10_000
+        moments.append(
+            (at_us, at_us + late_us, at_us + late_us + 50, at_us + late_us + 1_050, at_us + 2_000)
+        )
+        at_us += 2_000
+    found = delays_of(record(*moments), 1_000 * US, 0)
+    after = {each.from_ns: set(each.values_ns) for each in found.comes_after}
+    assert after == {500_000: {100 * US}, 6_000_000: {900 * US}}
+    assert [each.from_ns for each in found.heard_after] == [500_000]
+    drawn = SimulatedDelays(Overheads(0, 0, 0), found, 0)
+    assert {drawn.comes_ns(1_000_000) for _ in range(9)} == {100 * US}
+    assert {drawn.comes_ns(60_000_000) for _ in range(9)} == {900 * US}
+    nothing = delays_of(record(), 0, 0)
+    assert middle_of([found, found, nothing]).comes_after == found.comes_after
+    assert middle_of([found, nothing]).comes_after == ()
