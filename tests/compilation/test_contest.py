@@ -9,6 +9,7 @@ from collections import Counter
 from typing import Any
 
 import anyio
+import numpy as np
 import pytest
 
 import nnasync as nn
@@ -75,6 +76,36 @@ async def test_who_disagrees_with_the_reference_does_not_win(clock: ManualClock)
         assert won(net)[0] == "right"
         assert verdict_of(net.report(), "wrong") == "disagrees with the reference"
         assert (await net(ROW)).tolist() == [[2, 4, 6, 8]]
+
+
+def ill_conditioned() -> nn.Model:
+    """A network that makes a five-hundredth of the last bit of its inputs: large numbers cancel."""
+    builder = nn.ModelBuilder("ill-conditioned")
+    x = builder.input("x", (1, 64))
+    large, larger = (builder.mul(x, np.full(1, each, np.float32)) for each in (30000, 30001))
+    value = builder.sub(larger, large)
+    for _ in range(30):
+        value = builder.mul(value, np.ones(1, np.float32))
+    builder.output("y", value)
+    return builder.build()
+
+
+@pytest.mark.parametrize(
+    ("model", "error", "agrees"),
+    [
+        pytest.param(ill_conditioned(), 0.002, True, id="a rounding of that network"),
+        pytest.param(ill_conditioned(), 0.03, False, id="three percent"),
+        pytest.param(chain(33), 33 * 0.005, False, id="no rounding of another network"),
+    ],
+)
+async def test_floats_may_be_as_far_as_the_last_bit_of_inputs_takes_them(
+    clock: ManualClock, model: nn.Model, error: float, agrees: bool
+) -> None:
+    other = FakeEngine("other", clock, way(us=1, error=error))
+    async with competing(other, FakeEngine("right", clock, way(us=100))) as rt:
+        net = await rt.compile(model)
+        assert (won(net)[0] == "other") is agrees
+        assert (verdict_of(net.report(), "other") == "disagrees with the reference") is not agrees
 
 
 async def test_where_only_who_disagrees_is_allowed_the_report_says_so(clock: ManualClock) -> None:

@@ -2,8 +2,9 @@
 
 Floats may differ by a share of the largest expected value that grows with the number of operations
 (1e-5 for one, 1e-4 up to eight, 1e-3 beyond), since sums in another order differ more the longer
-they go on; of relaxed models by the tolerance of golden float16 results; and with bfloat16, where
-the application asked for it, by a twentieth.
+they go on, or by what the network makes of the last bit of its inputs, as `conditioning` says; of
+relaxed models by the tolerance of golden float16 results; and with bfloat16, where the application
+asked for it, by a twentieth.
 
 Quantized results accumulate rounding: engines round each layer in their own way, and a network
 carries a step on. One operation may be one step off, up to eight three. Beyond, the bound follows
@@ -21,6 +22,7 @@ import msgspec
 import numpy as np
 
 from nnasync._core.accuracy import Criterion, compare, golden_criterion
+from nnasync._core.compilation.conditioning import is_rounding
 from nnasync._core.compilation.rounding import Distances, class_of, fault_of, is_row_of_classes
 from nnasync.hal import Array, Model, Operand, OperandType
 
@@ -44,10 +46,14 @@ _STEPS_OF_ONE, _STEPS_OF_FEW = 1, 3
 
 
 class Judgment(msgspec.Struct, frozen=True):
-    """Whether results agree, and how far apart they are, in words."""
+    """Whether results agree, and how far apart they are, in words.
+
+    may_be_rounding: floats disagree, and may not where `judge` is given what rounded inputs do.
+    """
 
     agrees: bool
     text: str
+    may_be_rounding: bool = False
 
 
 class _Distance:
@@ -68,16 +74,19 @@ def judge(
     is_reduced: bool,
     moved: Sequence[Sequence[Array]] = (),
     edges: int = 0,
+    rounded: Sequence[Sequence[Array]] = (),
 ) -> Judgment:
     """Compare the outputs of several runs, [run][output].
 
     `is_reduced`: the candidate computes floats with less than float32, as the application allows.
     `moved` are the reference's outputs for inputs that were moved by a step, which a model wants
-    that `wants_moved`; the first `edges` runs are on inputs at edges of their range.
+    that `wants_moved`; the first `edges` runs are on inputs at edges of their range. `rounded` are
+    those for inputs whose floats were moved to their neighbors.
     """
     operands = [model.main.operands[index] for index in model.main.output_indexes]
     size = _size(model)
     texts: list[str] = []
+    is_plain = not is_reduced and not model.relax_computation_float32_to_float16
     for position, operand in enumerate(operands):
         distance = _Distance()
         for run_expected, run_actual in zip(expected, actual, strict=True):
@@ -96,8 +105,15 @@ def judge(
                 [run[position] for run in runs] for runs in (expected, actual, moved)
             )
             distance.fault = fault_of(Distances(mine, his, noisy, edges))
+        is_float = is_plain and operand.type in _FLOATS and distance.is_of_one_shape
+        if distance.fault and is_float and rounded:
+            mine, his, noisy = (
+                [run[position] for run in runs] for runs in (expected, actual, rounded)
+            )
+            distance.fault = "" if is_rounding(mine, his, noisy, size) else distance.fault
         if distance.fault:
-            return Judgment(False, _at(position, operands, distance.fault))
+            text = _at(position, operands, distance.fault)
+            return Judgment(False, text, is_float and not rounded)
         texts.append(_distance_text(operand, distance))
     told = list(dict.fromkeys(texts))
     more = f"; {len(told) - _MOST_TEXTS} outputs more" if len(told) > _MOST_TEXTS else ""

@@ -35,7 +35,7 @@ from nnasync._core.compilation.agreement import judge, wants_moved
 from nnasync._core.compilation.contenders import Contender
 from nnasync._core.compilation.ranking import Standing, close, near, rule_out, winner
 from nnasync._core.compilation.report import Fate
-from nnasync._core.compilation.samples import Samples, disturbed, samples_of
+from nnasync._core.compilation.samples import Samples, disturbed, neighbors, samples_of
 from nnasync._core.compilation.trials import SampleAnswer, Trial, TurnTimes
 from nnasync._core.workers import contained
 from nnasync._core.workers.anyio_threads import in_helper_thread
@@ -149,7 +149,9 @@ class _Contest:
         self._expected: list[list[Array]] = []
         self._moved: list[list[Array]] = []
         self._no_judge = ""
+        self._rounded: list[list[Array]] | None = None
         self._judge_by: Contender | None = None
+        self._reference: Standing | None = None
 
     async def hear_reference(
         self, judge_by: Contender | None, standings: Sequence[Standing]
@@ -160,7 +162,7 @@ class _Contest:
             self._no_judge = "not judged: the reference does not take this model"
             return
         own = next((each for each in standings if each.contender is judge_by), None)
-        standing = own or Standing(judge_by)
+        self._reference = standing = own or Standing(judge_by)
         await self._keep_affordable(standing)
         # The samples come last: runs are measured on the last of them, as they are for all others.
         samples = await in_helper_thread(self._moved_samples, abandon_on_cancel=True)
@@ -204,7 +206,19 @@ class _Contest:
                 edges=self._samples.edges,
             )
             judgment = await in_helper_thread(compare, abandon_on_cancel=True)
+            if judgment.may_be_rounding and (rounded := await self._answers_to_neighbors()):
+                again = partial(compare, rounded=rounded)
+                judgment = await in_helper_thread(again, abandon_on_cancel=True)
             standing.agrees, standing.agreement = judgment.agrees, judgment.text
+
+    async def _answers_to_neighbors(self) -> list[list[Array]]:
+        """What the reference makes of the last bit of the inputs; nothing where it cannot say."""
+        if self._rounded is None:
+            samples = [neighbors(each, seed) for seed, each in enumerate(self._samples.inputs)]
+            reference = self._reference
+            answers = None if reference is None else await self._asked(reference, samples)
+            self._rounded = [answer.outputs for answer in answers or ()]
+        return self._rounded
 
     async def _answers(self, standing: Standing) -> list[SampleAnswer] | None:
         """Its answers to the samples; None, and its failure noted, if it has none."""

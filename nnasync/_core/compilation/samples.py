@@ -9,7 +9,7 @@ States are zero.
 
 A sample can be disturbed: each number is a step higher or lower, or stays. A step is one of 255 in
 the range. What a network makes of that is the scale for what roundings in other places may do to
-its results (`agreement`).
+its results (`agreement`). Where floats disagree, each float moves to one of its neighbors instead.
 """
 
 from __future__ import annotations
@@ -84,6 +84,12 @@ def disturbed(model: Model, inputs: Sequence[Array], seed: int) -> list[Array]:
     ]
 
 
+def neighbors(inputs: Sequence[Array], seed: int) -> list[Array]:
+    """A sample with each float moved to the next higher or lower one, states included."""
+    random = np.random.default_rng(seed)
+    return [_neighbors(values, random) if values.dtype.kind == "f" else values for values in inputs]
+
+
 class SampleMemory:
     """Inputs and outputs of one execution in a pool, as executions through the ports have them."""
 
@@ -156,6 +162,12 @@ def _moved(values: Array, span: Range, random: np.random.Generator) -> Array:
     step = (span.highest - span.lowest) / _STEPS
     moved = values + random.integers(-1, 2, values.shape) * step
     return _rounded(np.clip(moved, span.lowest, span.highest), values.dtype)
+
+
+def _neighbors(values: Array, random: np.random.Generator) -> Array:
+    ends = np.where(random.integers(0, 2, values.shape) > 0, np.inf, -np.inf)
+    moved: Array = np.nextafter(values, ends.astype(values.dtype))
+    return moved
 
 
 def _rounded(values: Array, dtype: np.dtype[Any]) -> Array:
