@@ -19,7 +19,7 @@ from nnasync._core.execution.ports import (
     Port,
     Ports,
     as_array,
-    check_out,
+    check_target,
     is_number,
     out_in_order,
 )
@@ -208,7 +208,8 @@ class FlexibleCalls:
                 target.written(shape.dimensions)
                 continue
             array = pool.array(port.dtype, shape.dimensions, argument.location.offset)
-            check_out([msgspec.structs.replace(port, shape=array.shape)], (target,))
+            if target is not None:
+                check_target(target, msgspec.structs.replace(port, shape=array.shape))
             found.append(array)
         values = [
             each if each is target else taken(target, each)

@@ -111,7 +111,7 @@ def held_by(
     value: Any, prepared: PreparedModel, kind: Literal["input", "output"], port: Port
 ) -> buffer.Buffer | None:
     """The buffer that a value is, None for any other; raises as `Buffer.check`."""
-    if value.__class__ is np.ndarray or value.__class__ is not buffer.Buffer:
+    if value is None or value.__class__ is np.ndarray or value.__class__ is not buffer.Buffer:
         return None
     held: buffer.Buffer = value
     held.check(prepared, kind, port)

@@ -241,6 +241,8 @@ def as_array(value: Any, port: Port) -> Array:
     missing step (scaling, quantization) of the caller. Integers are taken in any width that holds
     them, but for those that stand for real numbers.
     """
+    if value.__class__ is np.ndarray and value.dtype == port.dtype:
+        return value
     if value is None:
         raise InvalidArgument(f"input {port.name!r} is None; only a plain call can omit an input")
     try:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from nnasync._core.drivers.onnxruntime.providers import package
 from nnasync.engine import BoundCall, Given, Phase, StopFlag, span
 from nnasync.errors import GeneralFailure, NNError
 from nnasync.hal import Array
@@ -84,20 +86,36 @@ class OnnxCall(BoundCall):
         """There is nothing to forget: a run that was aborted starts anew."""
 
     def _run_staged(self, stop: StopFlag) -> bool:
+        if not SWITCH.on:
+            self._take_in()
+            if not self._compute(stop):
+                return False
+            self._bring()
+            return True
         with span(Phase.INPUTS_AND_OUTPUTS, "convert inputs"):
-            for target, source in self._before:
-                np.copyto(target, source)
+            self._take_in()
         with span(Phase.COMPUTATION, "run ONNX Runtime"):
-            if self._is_short:
-                self._run(self._binding, self._options)
-            elif not self._run_interruptibly(stop):
+            if not self._compute(stop):
                 return False
         with span(Phase.RESULTS, "convert outputs"):
-            for target, source in self._after:
-                np.copyto(target, narrowed(source, target.dtype), casting="same_kind")
-            if self._finish is not None:
-                self._finish()
+            self._bring()
         return True
+
+    def _take_in(self) -> None:
+        for target, source in self._before:
+            np.copyto(target, source)
+
+    def _compute(self, stop: StopFlag) -> bool:
+        if not self._is_short:
+            return self._run_interruptibly(stop)
+        self._run(self._binding, self._options)
+        return True
+
+    def _bring(self) -> None:
+        for target, source in self._after:
+            np.copyto(target, narrowed(source, target.dtype), casting="same_kind")
+        if self._finish is not None:
+            self._finish()
 
     def _run_interruptibly(self, stop: StopFlag) -> bool:
         options = self._options
@@ -132,6 +150,36 @@ def _direct(session: Any, binding: Any) -> tuple[Callable[[Any, Any], object], A
     if native is not None and inner is not None:
         return native.run_with_iobinding, inner
     return session.run_with_iobinding, binding
+
+
+class OwnOutputs:
+    """The outputs of a binding, for which ONNX Runtime finds memory in each run.
+
+    By the native binding, for the same reason as in `_direct`; a loop over its wrapper's outputs
+    takes as long as a small network.
+    """
+
+    __slots__ = ("_bind", "_clear", "_get")
+
+    def __init__(self, binding: Any, names: Sequence[str]) -> None:
+        device = package().OrtDevice.make("cpu", 0)
+        native, place = getattr(binding, "_iobinding", None), getattr(device, "_get_c_device", None)
+        found = binding if native is None or place is None else native
+        where = "cpu" if found is binding or place is None else place()
+        self._clear: Callable[[], object] = found.clear_binding_outputs
+        self._bind = tuple(partial(found.bind_output, name, where) for name in names)
+        self._get: Callable[[], Any] = found.get_outputs
+
+    def bind(self) -> None:
+        """Have memory found for the outputs of the next run, too."""
+        self._clear()
+        for bind in self._bind:
+            bind()
+
+    def values(self) -> list[Any]:
+        """What the last run gave."""
+        found = self._get()  # Its iterator takes long to be made.
+        return [found[number] for number in range(len(self._bind))]
 
 
 def narrowed(values: Array, dtype: np.dtype[Any]) -> Array:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from nnasync import hal
-from nnasync._core.drivers.onnxruntime.bound_call import Move, OnnxCall, narrowed
+from nnasync._core.drivers.onnxruntime.bound_call import Move, OnnxCall, OwnOutputs, narrowed
 from nnasync._core.drivers.onnxruntime.providers import package
 from nnasync._core.formats.onnx import Element, element_of
 from nnasync.engine import OutputBuffer, Plan, Target, deliver
@@ -175,29 +175,24 @@ class _Delivery:
     def __init__(
         self, binding: Any, ports: Sequence[SessionPort], outputs: Sequence[Target]
     ) -> None:
-        self._binding = binding
+        self._own = OwnOutputs(binding, [port.name for port in ports])
         self._ports = tuple(ports)
         self._outputs = tuple(outputs)
 
     def bound(self) -> _Delivery:
         """This, with outputs bound for a run: what the last run allocated would be used again."""
-        self._binding.clear_binding_outputs()
-        for port in self._ports:
-            self._binding.bind_output(port.name, "cpu")
+        self._own.bind()
         return self
 
     def __call__(self) -> None:
         results = [
-            narrowed(_values(value, port), output.dtype)
+            _outer(narrowed(_values(value, port), output.dtype), output)
             for value, port, output in zip(
-                self._binding.get_outputs(), self._ports, self._outputs, strict=True
+                self._own.values(), self._ports, self._outputs, strict=True
             )
         ]
-        self.bound()
-        deliver(
-            self._outputs,
-            [_outer(a, output) for a, output in zip(results, self._outputs, strict=True)],
-        )
+        self._own.bind()
+        deliver(self._outputs, results)
 
 
 def _outer(array: Array, output: Target) -> Array:
