@@ -64,6 +64,35 @@ async def test_who_does_not_read_is_closed_behind_the_end(monkeypatch: pytest.Mo
             server.should_exit = True
 
 
+MASK = bytes(4)
+PING, PONG, PIECE = b"\x89\x80", b"\x8a\x80", b"\x00\x80"
+
+
+@pytest.mark.parametrize("frame", [PING, PONG, PIECE], ids=["ping", "pong", "piece"])
+async def test_a_flood_of_what_is_no_message_ends_its_socket(frame: bytes) -> None:
+    """Nothing of it reaches the application, which could count it."""
+    left = anyio.Event()
+
+    async def page(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "websocket.accept"})
+        assert (await receive())["type"] == "websocket.disconnect"
+        left.set()
+
+    server = _Server(uvicorn.Config(page, ws=connection.BoundedSocket, lifespan="off"))
+    with anyio.fail_after(20), socket.create_server(("127.0.0.1", 0)) as listener:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(server.serve, [listener])
+            reader, writer = await asyncio.open_connection(*listener.getsockname())
+            writer.write(HANDSHAKE)
+            await reader.readuntil(b"\r\n\r\n")
+            begins = b"\x01\x80" + MASK
+            writer.write(begins + (frame + MASK) * 1000)
+            await left.wait()
+            writer.transport.abort()
+            server.should_exit = True
+
+
 async def until_closed(host: str, port: int, said: bytes) -> None:
     reader, writer = await asyncio.open_connection(host, port)
     try:
