@@ -94,15 +94,18 @@ class RayDevice(NetworkDevice):
 class PlacedDevice:
     """What `device` returns: `open_runtime` takes it in its list of devices, and opens it."""
 
-    def __init__(self, name: str, source: RayNodes, hang_after_s: float) -> None:
-        self.name = name
+    def __init__(self, name: str, called: str, source: RayNodes, hang_after_s: float) -> None:
+        self.name = called or name
+        self._called = called
         self._source = source
         self._hang_after_s = hang_after_s
 
     async def open_device(self) -> RayDevice:
         """Have it placed and connect to it; raises DeviceUnavailable."""
         try:
-            return await RayDevice.open(self._source, self.name, hang_after_s=self._hang_after_s)
+            return await RayDevice.open(
+                self._source, self.name, called=self._called, hang_after_s=self._hang_after_s
+            )
         except BaseException:
             self._source.close()
             raise
@@ -111,6 +114,7 @@ class PlacedDevice:
 def device(
     name: str,
     *,
+    called: str = "",
     cores: int = 1,
     resources: Mapping[str, float] | None = None,
     hang_after_s: float = HANG_AFTER_S,
@@ -118,6 +122,7 @@ def device(
 ) -> PlacedDevice:
     """A device on a node of Ray, for `open_runtime(devices=[...])`.
 
+    A runtime knows it by its `name`, or as it is `called`, so that there can be several of a kind.
     Ray places it on a node with so many `cores` and these `resources`, and starts it again, perhaps
     elsewhere, after its process or node has died; `options` are further ones of Ray's actors. One
     that is silent for `hang_after_s` while something is awaited of it counts as dead. Raises
@@ -136,4 +141,4 @@ def device(
         "max_task_retries": -1,
         **options,
     }
-    return PlacedDevice(name, RayNodes(name, chosen, cores), hang_after_s)
+    return PlacedDevice(name, called, RayNodes(name, chosen, cores), hang_after_s)

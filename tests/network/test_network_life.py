@@ -93,6 +93,20 @@ async def test_a_network_is_there_again() -> None:
         await device.close()
 
 
+async def test_two_machines_that_serve_the_same_device() -> None:
+    async with distant() as one, distant(connecting={"called": "other"}) as other:
+        assert (one.device.name, other.device.name) == (rigs.REFERENCE, "other")
+        options = nn.Options(competition_budget_ms=0)
+        async with rigs.runtime(one.device, other.device, options=options) as runtime:
+            for name in (rigs.REFERENCE, "other"):
+                async with await runtime.compile(rigs.doubler(), devices=[name]) as net:
+                    assert (await net(rigs.ROW)).tolist() == (2 * rigs.ROW).tolist()
+        async with distant() as third:
+            with pytest.raises(InvalidArgument, match="the same name"):
+                async with nn.open_runtime(devices=[one.device, third.device]):
+                    pass
+
+
 async def test_a_key_that_both_have(tmp_path: Path) -> None:
     file = tmp_path / "key"
     file.write_bytes(KEY + b"\n")

@@ -8,15 +8,17 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from nnasync import errors
+from nnasync._core.compilation import CompileSpec
 from nnasync._core.compilation.report import Partition, Report
 from nnasync._core.runtime import reviving
 from nnasync._core.runtime.reviving import Reviver
 from nnasync._core.runtime.tasks import Tasks, tasks_of_this_loop
 from nnasync.fences import Fence
-from tests.rigs import GUARD_S, until
+from tests.rigs import GUARD_S, doubler, until
 
 pytestmark = pytest.mark.anyio
 
@@ -38,16 +40,19 @@ async def patience(anyio_backend: Any, monkeypatch: pytest.MonkeyPatch) -> Async
 
 
 class Service:
-    """An isolated device, as a reviver sees it."""
+    """An isolated device, as a reviver sees it; one that `is_away` is awaited in vain."""
 
-    name = "isolated"
-
-    def __init__(self) -> None:
+    def __init__(self, name: str = "isolated") -> None:
+        self.name = name
         self.lost = Fence()
         self.connections = 0
+        self.is_away = False
+        self.may_stay_away = True
 
     async def connected(self) -> None:
         self.connections += 1
+        while self.is_away:
+            await anyio.lowlevel.checkpoint()
 
     def die(self) -> None:
         """End this connection; the next one is there at once."""
@@ -68,10 +73,13 @@ class Prepared:
 
 
 class Compiled:
-    """A compilation; `later` brings a better plan."""
+    """A compilation for a device; `later` brings a better plan."""
 
-    def __init__(self, later: Callable[[], Awaitable[Any]] | None = None) -> None:
+    def __init__(
+        self, later: Callable[[], Awaitable[Any]] | None = None, device: str = "isolated"
+    ) -> None:
         self.later = later
+        self.device = device
         self.prepared = Prepared()
 
 
@@ -82,16 +90,18 @@ class Network:
         self.taken: list[Any] = []
         self.improved: list[Any] = []
         self.is_open = True
+        self.device = "isolated"
         self.model = type("Model", (), {"name": "net"})()
 
     def report(self) -> Any:
-        """One part, on the isolated device."""
-        return Report((Partition(Service.name, (0,), "chosen"),), (), (), False, "", "")
+        """One part."""
+        return Report((Partition(self.device, (0,), "chosen"),), (), (), False, "", "")
 
     def _take_over(self, compilation: Any) -> bool:
         """Use another compilation, unless the network is closed."""
         if self.is_open:
             self.taken.append(compilation)
+            self.device = compilation.device
         return self.is_open
 
     def _improved(self, report: Any) -> None:
@@ -99,7 +109,9 @@ class Network:
         self.improved.append(report)
 
 
-Service.device = "isolated"  # type: ignore[attr-defined]  # It stands for a part of a plan, too.
+def spec_of(*devices: Any) -> Any:
+    """What a network was compiled to, as far as a reviver looks."""
+    return CompileSpec(source=doubler(), fingerprint=b"", devices=devices)
 
 
 class Rig:
@@ -107,11 +119,14 @@ class Rig:
 
     def __init__(self) -> None:
         self.service, self.net = Service(), Network()
+        self.services = [self.service]
         self.outcomes: list[Any] = []
+        self.asked: list[list[str]] = []
         self.tasks: Tasks = tasks_of_this_loop()
 
-    async def again(self) -> Any:
+    async def again(self, spec: CompileSpec) -> Any:
         """The next compilation, or error, that the test wants."""
+        self.asked.append([device.name for device in spec.devices])
         outcome = self.outcomes.pop(0)
         if isinstance(outcome, Exception):
             raise outcome
@@ -119,7 +134,7 @@ class Rig:
 
     async def __aenter__(self) -> Rig:
         await self.tasks.open()
-        reviver: Any = Reviver([self.service], self.again)
+        reviver: Any = Reviver(self.services, spec_of(*self.services), self.again)
         self.tasks.start(reviver.run, weakref.ref(self.net))
         await anyio.wait_all_tasks_blocked()
         return self
@@ -171,3 +186,41 @@ async def test_what_a_closed_network_cannot_take_is_closed_even_if_that_fails(
         rig.service.die()
         await until(lambda: compiled.prepared.closed)
     assert "died again" in caplog.text
+
+
+async def test_another_device_takes_over_from_one_that_stays_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reviving, "_OTHERS_WAIT_S", 0.0)
+    rig = Rig()
+    other = Service("other")
+    rig.services.append(other)
+    rig.service.is_away = True
+    async with rig:
+        first, second = Compiled(device=other.name), Compiled()
+        rig.outcomes += [first, second]
+        rig.service.die()
+        await until(lambda: rig.net.taken == [first])
+        rig.service.is_away = False
+        other.die()
+        await until(lambda: rig.net.taken == [first, second])
+    assert rig.asked == [["other"], ["isolated", "other"]]
+
+
+@pytest.mark.parametrize("is_far", [True, False], ids=["far", "near"])
+async def test_a_device_that_is_soon_there_again_is_waited_for(
+    is_far: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reviving, "_OTHERS_WAIT_S", 3600.0 if is_far else 0.0)
+    rig = Rig()
+    rig.service.may_stay_away = is_far
+    rig.services.append(Service("other"))
+    rig.service.is_away = True
+    async with rig:
+        compiled = Compiled()
+        rig.outcomes.append(compiled)
+        rig.service.die()
+        await until(lambda: rig.service.connections > 0)
+        rig.service.is_away = False
+        await until(lambda: rig.net.taken == [compiled])
+    assert rig.asked == [["isolated", "other"]]

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from nnasync import errors
+from nnasync._core.compilation import CompileSpec
 from nnasync._core.compilation.report import Better, Partition, Report
 from nnasync._core.runtime.reviving import Reviver
 from nnasync._core.runtime.tasks import tasks_of_this_loop
@@ -36,6 +37,7 @@ class _Service:
     """An isolated device: the number of its process, and the fence of that one's death."""
 
     name = "isolated"
+    may_stay_away = False
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -99,7 +101,8 @@ class Deaths:
         tasks = tasks_of_this_loop()
         await tasks.open()
         try:
-            reviver: Any = Reviver([self.service], self._again)  # type: ignore[arg-type]
+            spec = CompileSpec(source=doubler(), fingerprint=b"", devices=[self.service])  # type: ignore[list-item]
+            reviver: Any = Reviver([self.service], spec, self._again)  # type: ignore[arg-type]
             tasks.start(reviver.run, weakref.ref(self.net))
             for _ in range(self.random.randint(1, 6)):
                 await asyncio.sleep(self.random.choice([0.01, 0.3, 3]) * self.random.random())
@@ -113,7 +116,7 @@ class Deaths:
         text = f"the network is left on process {self.net.process} of {self.service.process}"
         assert self.net.process == self.service.process, text
 
-    async def _again(self) -> _Compilation:
+    async def _again(self, _spec: CompileSpec) -> _Compilation:
         process = self.service.process
         await asyncio.sleep(self.random.random() * 0.2)
         self._fail_perhaps()

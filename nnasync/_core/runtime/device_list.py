@@ -60,6 +60,9 @@ class Losable(Protocol):
     def lost(self) -> Fence:
         """Signaled when the connection that there is now is over."""
 
+    may_stay_away: bool
+    """Whether it is on another machine, which may be gone for longer than a process is."""
+
     async def connected(self) -> None:
         """Wait for a connection; raises DeviceUnavailable where none can be had."""
 

@@ -1,8 +1,9 @@
 """Networks that outlive the process of their device: they are compiled again when it is lost.
 
 Calls that were in flight have failed by then, and those that begin meanwhile fail too. When the new
-process is there and has the model, calls go to it. A burst ends with its process, and its state
-with it.
+process is there and has the model, calls go to it. Where it was on another machine and that takes
+long, the network goes to others of its devices that are there. A burst ends with its process, and
+its state with it.
 
 Nothing that fails here is fatal: it is logged, and tried again or left as it is.
 """
@@ -14,8 +15,9 @@ import weakref
 from collections.abc import Awaitable, Callable, Sequence
 
 import anyio
+import msgspec
 
-from nnasync._core.compilation import Compilation, bring_in
+from nnasync._core.compilation import Compilation, CompileSpec, bring_in
 from nnasync._core.execution import Net
 from nnasync._core.runtime.device_list import Losable
 from nnasync._core.wakeup import Waiter
@@ -25,16 +27,26 @@ logger = logging.getLogger(__name__)
 
 _FIRST_PAUSE_S = 0.25
 _LONGEST_PAUSE_S = 4.0
+_OTHERS_WAIT_S = 1.0
+"""A connection that ended is there sooner again as a rule; the node of a cluster is not."""
 
 
 class Reviver:
     """Compiles one network again whenever an isolated device that it uses has died."""
 
     def __init__(
-        self, devices: Sequence[Losable], again: Callable[[], Awaitable[Compilation]]
+        self,
+        devices: Sequence[Losable],
+        spec: CompileSpec,
+        again: Callable[[CompileSpec], Awaitable[Compilation]],
     ) -> None:
-        """Made before the network is compiled, so that no death is missed."""
-        self._devices = devices
+        """Made before the network is compiled, so that no death is missed.
+
+        `spec` is what it was compiled to, and `again` compiles it, perhaps for fewer `devices`.
+        """
+        names = {device.name for device in spec.devices}
+        self._devices = [device for device in devices if device.name in names]
+        self._spec = spec
         self._again = again
         self._lost: dict[str, Fence] = {}
         self._look()
@@ -64,10 +76,11 @@ class Reviver:
         pause_s, told = _FIRST_PAUSE_S, ""
         while True:
             try:
-                for device in self._devices:
-                    await device.connected()
+                missing = await self._missing()
                 self._look()
-                return await self._again()
+                there = [each for each in self._spec.devices if each.name not in missing]
+                anew = msgspec.structs.replace(self._spec, devices=there, wait="best")
+                return await self._again(anew)
             except Exception as error:
                 text = f"{type(error).__name__}: {error}"
                 level = logging.DEBUG if text == told else logging.WARNING
@@ -75,6 +88,37 @@ class Reviver:
                 told = text
             await anyio.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    async def _missing(self) -> frozenset[str]:
+        """Which devices are not there, once one is; raises what the last one did if none can be."""
+        here: set[str] = set()
+        failures: list[Exception] = []
+        one, every = anyio.Event(), anyio.Event()
+
+        async def look_for(device: Losable) -> None:
+            try:
+                await device.connected()
+            except Exception as error:
+                failures.append(error)
+            else:
+                here.add(device.name)
+                one.set()
+            if len(here) + len(failures) == len(self._devices):
+                one.set()
+                every.set()
+
+        async with anyio.create_task_group() as tasks:
+            for device in self._devices:
+                tasks.start_soon(look_for, device)
+            await one.wait()
+            with anyio.move_on_after(_OTHERS_WAIT_S):
+                await every.wait()
+            if not all(each.may_stay_away for each in self._devices if each.name not in here):
+                await every.wait()
+            tasks.cancel_scope.cancel()
+        if not here:
+            raise failures[-1]
+        return frozenset(device.name for device in self._devices) - here
 
     def _look(self) -> None:
         self._lost = {device.name: device.lost for device in self._devices}

@@ -387,13 +387,14 @@ class Runtime:
 
     def _reviver(self, spec: CompileSpec) -> Reviver | None:
         """Recompiles a network whose device elsewhere was lost; None if that is not enabled."""
-        devices = self._devices.losable
-        if not self.options.revive or not devices:
+        if not self.options.revive or not self._devices.losable:
             return None
         anytime = msgspec.structs.replace(spec, deadline=None)
-        again = msgspec.structs.replace(anytime, wait="best")
-        compile = functools.partial(self._compiled, again)
-        return reviving.Reviver(devices, functools.partial(self._plans.compiled, anytime, compile))
+
+        def again(anew: CompileSpec) -> Awaitable[Compilation]:
+            return self._plans.compiled(anytime, functools.partial(self._compiled, anew))
+
+        return reviving.Reviver(self._devices.losable, anytime, again)
 
     def _cache(self, spec: CompileSpec) -> caching.CompilationCache | None:
         """The cache that a compilation asks for."""

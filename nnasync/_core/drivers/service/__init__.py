@@ -36,9 +36,12 @@ async def connect(
     *,
     key: bytes | str | os.PathLike[str] | None = None,
     ca: str | os.PathLike[str] | None = None,
+    called: str = "",
     hang_after_s: float = HANG_AFTER_S,
 ) -> ServiceDevice:
     """The device that is served at a socket, or on another machine at "tcp://HOST:PORT".
+
+    It has its own name, or the one that it is `called`: a runtime tells devices apart by names.
 
     Such a service has a `key`, which is given itself or as the path of a file that nobody else may
     read; with `ca`, the path of a file of certificates, the connection is encrypted, and the
@@ -49,10 +52,10 @@ async def connect(
     """
     if isinstance(path, str) and path.startswith(SCHEME):
         source = NetworkAddress(path, key=key, ca=ca)
-        return await NetworkDevice.open(source, hang_after_s=hang_after_s)
+        return await NetworkDevice.open(source, called=called, hang_after_s=hang_after_s)
     if key is not None or ca is not None:
         raise InvalidArgument(f"key= and ca= are for addresses such as tcp://10.0.0.5:7007: {path}")
-    return await ServiceDevice.open(Address(path), hang_after_s=hang_after_s)
+    return await ServiceDevice.open(Address(path), called=called, hang_after_s=hang_after_s)
 
 
 async def isolate(

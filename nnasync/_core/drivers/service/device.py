@@ -58,17 +58,29 @@ class ServiceDevice(KnownDevice):
     Prepared models belong to one connection and die with it.
     """
 
-    def __init__(self, source: Source, supervisor: Supervisor, session: ConnectedSession) -> None:
-        super().__init__(_answers(session.welcome))
+    may_stay_away = False
+    """Whether it is on another machine, which may be gone for longer than a process is."""
+
+    def __init__(
+        self, source: Source, supervisor: Supervisor, session: ConnectedSession, called: str = ""
+    ) -> None:
+        """`called` is its name in this process, if that is not its own."""
+        welcome = session.welcome
+        super().__init__(_answers(msgspec.structs.replace(welcome, name=called or welcome.name)))
         self.source = source
         self._supervisor = supervisor
         self._closed = False
 
     @classmethod
     async def open(
-        cls, source: Source, name: str = "", *, hang_after_s: float = HANG_AFTER_S
+        cls,
+        source: Source,
+        name: str = "",
+        *,
+        called: str = "",
+        hang_after_s: float = HANG_AFTER_S,
     ) -> Self:
-        """Connect to a service, which is started where it has to be.
+        """Connect to a service, which is started where it has to be; `name` is for errors so far.
 
         Raises DeviceUnavailable where there is none, or one of another version of nnasync.
         """
@@ -80,8 +92,8 @@ class ServiceDevice(KnownDevice):
             with anyio.CancelScope(shield=True):
                 await supervisor.ended()
             raise
-        supervisor.name = session.welcome.name
-        return cls(source, supervisor, session)
+        supervisor.name = called or session.welcome.name
+        return cls(source, supervisor, session, called)
 
     @property
     def link(self) -> Link:

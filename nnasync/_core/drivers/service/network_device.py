@@ -107,8 +107,12 @@ class NetworkPreparedModel(ServicePreparedModel):
 class NetworkDevice(ServiceDevice):
     """A device of HAL 1.3 at an address; it is connected again when the next model is prepared."""
 
-    def __init__(self, source: object, supervisor: Supervisor, session: ConnectedSession) -> None:
-        super().__init__(source, supervisor, session)  # type: ignore[arg-type]  # A Source.
+    may_stay_away = True
+
+    def __init__(
+        self, source: object, supervisor: Supervisor, session: ConnectedSession, called: str = ""
+    ) -> None:
+        super().__init__(source, supervisor, session, called)  # type: ignore[arg-type]  # A Source.
         self.answers = msgspec.structs.replace(self.answers, cache_files=(0, 0), caches_late=False)
 
     async def prepare_model(
