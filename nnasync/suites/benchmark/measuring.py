@@ -1,9 +1,9 @@
 """One network on one device, measured: compilations, then inferences on all of the data.
 
-The first compilation chooses among the ways that a device knows, and is told apart. Compilations
-of each kind are measured after that: without a cache, to an empty one, and from a full one. Then
-come inferences. Inputs are prepared and outputs copied outside of what is measured; what counts is
-the time of `await net(x)`, as an application sees it.
+The first compilation chooses among the ways that a device knows, and is told apart; inferences are
+those of what it made. Then compilations of each kind are measured: without a cache, to an empty
+one, and from a full one. Inputs are prepared and outputs copied outside of what is measured; what
+counts is the time of `await net(x)`, as an application sees it.
 
 The outputs of the first pass over the data are kept; whoever compares them has the same for all
 devices.
@@ -93,12 +93,6 @@ async def measure(
         first = time.perf_counter() - begun
         check_inputs(net, inputs)
         plan = _plan_of(net)
-    cache_bytes = 0
-    compilations: dict[str, tuple[float, ...]] = {}
-    if job.has_compilations:
-        with tempfile.TemporaryDirectory(prefix="nnasync-bench-") as folder:
-            cache_bytes, compilations = await _compilations(compiler, job.rules, Path(folder), tell)
-    async with compiler.compiled() as net:
         tell("run")
         clock = _Invocations(net)
         await clock.warm_up(inputs, job.rules.warm_up_s)
@@ -106,6 +100,13 @@ async def measure(
         outputs = await clock.measure(inputs, job.rules)
         joules = spent_joules(before, consumed_joules())
         moved = await _moved(net, inputs) if job.moved else []
+    cache_bytes = 0
+    compilations: dict[str, tuple[float, ...]] = {}
+    if job.has_compilations:
+        with tempfile.TemporaryDirectory(prefix="nnasync-bench-") as folder:
+            cache_bytes, compilations = await _compilations(
+                compiler, job.rules, Path(folder), first, tell
+            )
     count = len(clock.times)
     return DeviceMeasurement(
         plan,
@@ -170,12 +171,19 @@ class _Compiler:
 
 
 async def _compilations(
-    compiler: _Compiler, rules: TimingRules, root: Path, tell: Callable[[str], object]
+    compiler: _Compiler,
+    rules: TimingRules,
+    root: Path,
+    first: float,
+    tell: Callable[[str], object],
 ) -> tuple[int, dict[str, tuple[float, ...]]]:
-    """The size of the cache, and the times of each kind; those of caches where there is one."""
+    """The size of the cache, and the times of each kind; those of caches where there is one.
+
+    What the `first` compilation took is part of the warm-up.
+    """
     fresh = (root / f"{number}" for number in itertools.count())
     tell("compile without cache")
-    times = {_WITHOUT: await _repeated(lambda: compiler.timed(None), rules)}
+    times = {_WITHOUT: await _repeated(lambda: compiler.timed(None), rules, spent=first)}
     full = root / "full"
     filling = await compiler.timed(_made(full))
     size = sum(each.stat().st_size for each in full.rglob("*") if each.is_file())
