@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import signal
 from pathlib import Path
 from typing import Any
@@ -131,6 +133,18 @@ async def test_data_that_cannot_be_read_are_rows(tmp_path: Path) -> None:
     subject = Subject("broken", doubling(tmp_path).model, broken)
     row = (await rows_of(subject))[rigs.REFERENCE]
     assert (row.standing, row.text) == (Standing.FAILURE, "labels.txt has no classes")
+
+
+@here
+async def test_a_file_of_data_that_is_not_there_is_named(tmp_path: Path) -> None:
+    def missing(ports: Any) -> DataSet:
+        (tmp_path / "cup.input").read_bytes()
+        return DataSet(())
+
+    subject = Subject("missing", doubling(tmp_path).model, missing)
+    row = (await rows_of(subject))[rigs.REFERENCE]
+    assert row.standing is Standing.FAILURE
+    assert row.text == f"{tmp_path / 'cup.input'} cannot be read: {os.strerror(errno.ENOENT)}"
 
 
 @here

@@ -97,7 +97,7 @@ class _OnSubject:
         except (NNError, OSError) as error:
             for target in self._benchmark.targets:
                 self._gathering.add(
-                    SuiteRow(self._subject.name, target.name, Standing.FAILURE, 0.0, str(error))
+                    SuiteRow(self._subject.name, target.name, Standing.FAILURE, 0.0, _said(error))
                 )
             return
         self._judge = Judge(self._subject, model, data)
@@ -285,6 +285,13 @@ class Judge:
             figures.append(SuiteFigure("energy", found.joules * 1e3, "mJ", better=Better.LESS))
         sequences = self.data.sequences
         return [*figures, SuiteFigure("sequences", len(sequences)), _steps_figure(self.data)]
+
+
+def _said(error: NNError | OSError) -> str:
+    """An error in words; one of the system names the file that cannot be read."""
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename} cannot be read: {error.strerror}"
+    return str(error)
 
 
 def _steps_figure(data: DataSet) -> SuiteFigure:
