@@ -283,6 +283,35 @@ def test_a_window_that_litert_would_leave_memory_for_is_refused(
     assert not is_whole(load(path))
 
 
+POOL = {"StrideW": 1, "StrideH": 1, "FilterWidth": 1, "FilterHeight": 1}
+
+
+@pytest.mark.parametrize(
+    ("name", "table", "options", "text"),
+    [
+        ("TRANSPOSE_CONV", "TransposeConvOptions", {"StrideW": 0, "StrideH": 1}, "StrideW is 0"),
+        ("TRANSPOSE_CONV", "TransposeConvOptions", {"StrideW": 1}, "StrideH is 0"),
+        *(
+            (f"{kind}_POOL_2D", "Pool2DOptions", POOL | {"FilterHeight": -1 << 31}, "FilterHeight")
+            for kind in ("AVERAGE", "MAX", "L2")
+        ),
+        ("SPLIT", "SplitOptions", {"NumSplits": 2}, "splits into 2, and has 1 outputs"),
+    ],
+)
+def test_numbers_that_litert_does_not_survive_are_refused(
+    tmp_path: Path, name: str, table: str, options: dict[str, int], text: str
+) -> None:
+    """By a division, a loop that does not end, or a result that is not there."""
+    count = {"TRANSPOSE_CONV": 3, "SPLIT": 2}.get(name, 1)
+    op = Op(name, tuple(range(count)), (count,), table, options)
+    path = tmp_path / "numbers.tflite"
+    path.write_bytes(
+        tflite_file([floats(1, 2, 2, 1)] * (count + 1), [op], list(range(count)), [count])
+    )
+    with pytest.raises(ModelError, match=rf"operator 0 \({name}\): .*{text}"):
+        wrap(path)
+
+
 def test_inputs_that_litert_takes_to_be_there_must_not_be_left_out(tmp_path: Path) -> None:
     tensors = [T("INT16", (1, 4), None, (1.0,), (0,)), T("INT32", (2,), np.zeros(2, np.int32))]
     op = Op("STRIDED_SLICE", (0, 1, 1, -1), (2,), "StridedSliceOptions")

@@ -76,6 +76,14 @@ _MAY_BE_LEFT_OUT: dict[str, int] = {
 _LEAST_INPUTS = {"SLICE": 3, "STRIDED_SLICE": 4}
 """Of how many inputs LiteRT takes an operator to have without a look."""
 
+_AT_LEAST_ONE: dict[str, tuple[str, ...]] = {
+    "TRANSPOSE_CONV": ("StrideW", "StrideH"),
+    **dict.fromkeys(
+        ("AVERAGE_POOL_2D", "L2_POOL_2D", "MAX_POOL_2D"), ("FilterWidth", "FilterHeight")
+    ),
+}
+"""Options that LiteRT divides by, or counts up to, without a look; 0 where they are not stated."""
+
 _LARGEST_RADIUS = 1 << 16
 """What LiteRT adds to the number of a channel without a look."""
 
@@ -283,6 +291,7 @@ def _check_limits(graph: Graph, operator: OperatorInfo) -> None:
     radius = operator.options.get("Radius", 0)
     if not isinstance(radius, int) or not 0 <= radius <= _LARGEST_RADIUS:
         raise ModelError(f"operator {operator.index} ({operator.name}): has radius {radius}")
+    _check_numbers(operator)
     inputs, outputs = (
         [graph.tensors[index] for index in indexes if index >= 0]
         for indexes in (operator.inputs, operator.outputs)
@@ -299,6 +308,18 @@ def _check_limits(graph: Graph, operator: OperatorInfo) -> None:
         check_operator(operator.name, inputs, outputs)
     except LiteRTUnsupported as error:
         raise ModelError(f"operator {operator.index} ({operator.name}): {error}") from error
+
+
+def _check_numbers(operator: OperatorInfo) -> None:
+    """Raise ModelError for options with which an operator ends the process."""
+    where = f"operator {operator.index} ({operator.name})"
+    for option in _AT_LEAST_ONE.get(operator.name, ()):
+        number = operator.options.get(option, 0)
+        if not isinstance(number, int) or number < 1:
+            raise ModelError(f"{where}: {option} is {number}, expected at least 1")
+    count = operator.options.get("NumSplits", 0)
+    if operator.name == "SPLIT" and count != len(operator.outputs):
+        raise ModelError(f"{where}: splits into {count}, and has {len(operator.outputs)} outputs")
 
 
 def _check_repeats(graph: Graph, operator: OperatorInfo, data: memoryview) -> None:
