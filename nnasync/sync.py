@@ -129,6 +129,10 @@ class BlockingRuntime:
         """Say what the runtime says of itself, or that it is not open."""
         return "<BlockingRuntime: not open>" if self._open is None else repr(self._open[1])
 
+    def _repr_html_(self) -> str | None:
+        """Return what the runtime says of itself, for notebooks; None where it is not open."""
+        return None if self._open is None else self._open[1]._repr_html_()
+
     def compile(
         self,
         model: Model | str | os.PathLike[str],
@@ -207,6 +211,11 @@ class _Blocking(Generic[R]):
     def __repr__(self) -> str:
         """Say what it says of itself."""
         return repr(self._inner)
+
+    def _repr_html_(self) -> str:
+        """Return what it says of itself, for notebooks."""
+        told: str = self._inner._repr_html_()
+        return told
 
 
 class BlockingBurst(_Blocking[R]):

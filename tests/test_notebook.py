@@ -44,6 +44,8 @@ async def test_a_runtime_and_its_networks_say_where_they_are() -> None:
             "<Net 'counter' on nnasync-reference: x float32[1, 4] -> y float32[1, 4], 1 states>"
         )
         assert "nnasync-reference" in net._repr_html_()
+        assert "<td>nnasync-reference</td>" in runtime._repr_html_()
+        assert "&lt;Net &#x27;counter&#x27;" in runtime._repr_html_()
         assert repr(net.report()).startswith("<Report: runs on nnasync-reference")
         async with net.burst() as burst:
             await burst(rigs.ONES)
@@ -51,9 +53,20 @@ async def test_a_runtime_and_its_networks_say_where_they_are() -> None:
                 "<Burst of 'counter', open: x float32[1, 4] -> y float32[1, 4], 1 states; "
                 "1 of 1 calls succeeded>"
             )
+            assert "<tr><td>state</td><td>total" in burst._repr_html_()
         await net.aclose()
         assert "closed" in repr(net)
     assert repr(runtime).startswith("<Runtime closed")
+    assert "Networks" not in runtime._repr_html_()
+
+
+def test_what_blocks_says_the_same() -> None:
+    runtime = nn.sync.open_runtime(devices=REFERENCE)
+    assert runtime._repr_html_() is None  # Jupyter takes the line.
+    with runtime, runtime.compile(rigs.doubler()) as net, net.burst() as burst:
+        assert "<td>nnasync-reference</td>" in str(runtime._repr_html_())
+        assert "nnasync-reference" in net._repr_html_()
+        assert "Burst of" in burst._repr_html_()
 
 
 def test_a_notebook_awaits_a_runtime_in_one_cell_and_closes_it_in_another() -> None:

@@ -108,7 +108,10 @@ class Wakeup:
         if home is None or "trio" in sys.modules:
             home = _trio_token() or home
         if home is None:
-            raise errors.BadState("no event loop runs in this thread; call this from async code")
+            raise errors.BadState(
+                "no event loop runs in this thread; call this from async code (in IPython from a"
+                " cell that awaits something)"
+            )
         wakeup = _cache.wakeup
         if wakeup is not None and wakeup._home() is home and wakeup.thread_id == _get_ident():
             return wakeup

@@ -124,6 +124,10 @@ class Burst(OrderedCalls, MeasuredCalls[R]):
         done = f"{self._succeeded} of {self._submitted} calls succeeded"
         return f"<Burst of {self._model.name!r}, {state}: {self._ports}; {done}>"
 
+    def _repr_html_(self) -> str:
+        """Return what it takes and gives, and how much of it was done, for notebooks."""
+        return self._ports.table(repr(self))
+
     async def __aenter__(self) -> Self:
         if self._line is not None:
             raise BadState("a burst can be entered once; open another with net.burst()")

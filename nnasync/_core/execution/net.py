@@ -47,7 +47,6 @@ from nnasync._core.execution.slots import (
     own_memory,
     private_memory,
 )
-from nnasync._core.notebook import html_table
 from nnasync._core.wakeup import Wakeup, cancellation_pending, checkpoint_if_cancelled
 from nnasync._core.workers import Workers
 from nnasync.device import FencedExecution, PreparedModel
@@ -145,9 +144,7 @@ class Net(MeasuredCalls[R]):
 
     def _repr_html_(self) -> str:
         """Return what it takes and gives and its report, for notebooks."""
-        ways = (("input", self.inputs), ("output", self.outputs))
-        rows = [(way, port) for way, ports in ways for port in ports]
-        return html_table(("", "name, type, shape"), rows, repr(self)) + self.report()._repr_html_()
+        return self._ports.table(repr(self)) + self.report()._repr_html_()
 
     @property
     def model(self) -> Model:

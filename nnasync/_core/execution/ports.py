@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 from nnasync._core.deferred import deferred
+from nnasync._core.notebook import html_table
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Array, Model, Operand, Shape, dtype_of, is_fully_specified
 
@@ -108,6 +109,12 @@ class Ports(msgspec.Struct, frozen=True):
         sides = (", ".join(map(str, ports)) for ports in (self.inputs, self.outputs))
         states = f", {len(self.state_inputs)} states" if self.state_inputs else ""
         return " -> ".join(sides) + states
+
+    def table(self, title: str) -> str:
+        """Return inputs, outputs and states as a table of a notebook."""
+        ways = (("input", self.inputs), ("output", self.outputs), ("state", self.state_inputs))
+        rows = [(way, port) for way, ports in ways for port in ports]
+        return html_table(("", "name, type, shape"), rows, title)
 
     @property
     def are_settled(self) -> bool:

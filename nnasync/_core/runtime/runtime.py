@@ -31,6 +31,7 @@ from nnasync._core.drivers.cpu.blas import ONE_BLAS_THREAD
 from nnasync._core.engine_device import EngineDevice
 from nnasync._core.execution import Net
 from nnasync._core.execution.ports import R
+from nnasync._core.runtime import told
 from nnasync._core.runtime.beginning import begin_compilation
 from nnasync._core.runtime.compile_request import (
     CompileOptions,
@@ -249,10 +250,8 @@ class Runtime:
         if self._state == "open":
             await self.__aexit__()
 
-    def __repr__(self) -> str:
-        """Say its state, its devices and how many networks it has."""
-        names = ", ".join(device.name for device in self.devices) or "no devices yet"
-        return f"<Runtime {self._state}: {names}; {len(self._nets)} networks>"
+    __repr__ = told.as_line
+    _repr_html_ = told.as_html
 
     @property
     def devices(self) -> tuple[Device, ...]:

@@ -1,0 +1,36 @@
+"""What a runtime says of itself, in a terminal and in a notebook."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from nnasync._core.notebook import html_lines, html_table
+from nnasync.device import Device
+
+
+class Telling(Protocol):
+    """What is told of (`runtime.Runtime` is one)."""
+
+    _state: str
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """The devices, none before it is opened."""
+
+    def _open_nets(self) -> Sequence[object]:
+        """The networks that are not closed."""
+
+
+def as_line(runtime: Telling) -> str:
+    """Say its state, its devices and how many networks it has."""
+    names = ", ".join(device.name for device in runtime.devices) or "no devices yet"
+    return f"<Runtime {runtime._state}: {names}; {len(runtime._open_nets())} networks>"
+
+
+def as_html(runtime: Telling) -> str:
+    """Return its devices and its networks, for notebooks."""
+    rows = [(device.name, device.version) for device in runtime.devices]
+    return html_table(("device", "version"), rows, as_line(runtime)) + html_lines(
+        "Networks", [repr(net) for net in runtime._open_nets()]
+    )
