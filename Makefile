@@ -1,7 +1,7 @@
 # Everything happens in .venv, which the first target that needs it sets up; only Python 3.11 and
 # make have to be there. A second call finds the stamp newer than pyproject.toml and starts at once.
 
-PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
+PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	&& echo $$python && break; done)
 VENV ?= .venv
