@@ -205,7 +205,7 @@ async def test_large_bodies_are_read_into_their_place_wherever_they_are_cut(
 
 async def test_a_large_body_that_never_ends_is_told_so_and_leaves_nothing() -> None:
     request, _ = large_request()
-    async with with_large(body_s=0.05) as (server, stream):
+    async with with_large(body_s=0.5) as (server, stream):
         await stream.send(request[:-1])
         with anyio.fail_after(20):
             ((status, _, _),) = await answers(stream, 1)
