@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 _FIRST_PAUSE_S = 0.25
 _LONGEST_PAUSE_S = 4.0
-_OTHERS_WAIT_S = 1.0
+_OTHERS_WAIT_S = 0.5
 """A connection that ended is there sooner again as a rule; the node of a cluster is not."""
 
 
