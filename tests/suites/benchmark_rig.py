@@ -57,7 +57,7 @@ def null(name: str, compute: Callable[[Any], Any], **settings: Any) -> NullEngin
 
 
 class Timed:
-    """Measures here; times of some devices are given, so that a busy machine changes nothing."""
+    """Measures here; the times of some devices are given, whatever else the machine does."""
 
     def __init__(self, runtime: nn.Runtime, times: Mapping[str, tuple[float, ...]]) -> None:
         self._here = InThisProcess(runtime)

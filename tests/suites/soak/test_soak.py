@@ -7,8 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from nnasync._core.runtime import open_runtime
+from nnasync.cli import demo_data
 from nnasync.suites import Standing, SuiteRow
+from nnasync.suites.crash.networks import QUANTIZED_TOLERANCE, TOLERANCE
 from nnasync.suites.soak import SoakPlan, SoakSample, judge, run_soak
+from nnasync.suites.soak.load import tolerance_of
 from tests.suites.crash.rig import DEVICES, small_networks
 
 MIB = 1 << 20
@@ -106,3 +110,13 @@ async def test_all_of_the_load_runs_and_nothing_is_wrong(tmp_path: Path) -> None
     assert counts["wrong"] == 0
     for name in ("compilations", "cached compilations", "drops", "storms", "kills", "rounds apart"):
         assert counts[name] > 0, name
+
+
+@pytest.mark.anyio
+@pytest.mark.one_loop(reason="nothing waits for anything")
+async def test_the_reference_in_place_of_a_device_may_differ_as_in_quiet() -> None:
+    """By 5 %, where the network computes on bytes: while a device that was killed is gone."""
+    path = demo_data.path("detector.nnm")
+    async with open_runtime(devices=["nnasync-reference"]) as rt, rt.compile(path) as net:
+        assert tolerance_of(net, "nnasync-reference") == TOLERANCE
+        assert tolerance_of(net, "litert-cpu") == QUANTIZED_TOLERANCE
