@@ -69,6 +69,7 @@ class _Video:
         self._picture = picture
         self._timeline = timeline
         self._last_pts = -1
+        self._has_begun = False
         with _told(path):
             self._container = av.open(path, "w")
         try:
@@ -103,12 +104,16 @@ class _Video:
         """Encode what the codec still has, and write the index of the file."""
         with _told(self._path):
             try:
-                self._mux(None)
+                # A codec that refused the first picture is not open: flushing it ends the process.
+                if self._has_begun:
+                    self._mux(None)
             finally:
                 self._container.close()
 
     def _mux(self, frame: Any) -> None:
-        for packet in self._stream.encode(frame):
+        packets = self._stream.encode(frame)
+        self._has_begun = True
+        for packet in packets:
             self._container.mux(packet)
 
 
