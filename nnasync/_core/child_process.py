@@ -36,11 +36,17 @@ class ChildProcess:
 
     @classmethod
     async def start(
-        cls, arguments: Sequence[str], *, errors: int | IO[Any] | None = None, leads: bool = True
+        cls,
+        arguments: Sequence[str],
+        *,
+        errors: int | IO[Any] | None = None,
+        leads: bool = True,
+        descriptors: Sequence[int] = (),
     ) -> ChildProcess:
         """Have this interpreter run `arguments`; what it says on standard error goes to `errors`.
 
-        One that leads a session of its own does not hear Ctrl-C, also while it starts.
+        One that leads a session of its own does not hear Ctrl-C, also while it starts. It has
+        these `descriptors` beside the usual ones.
         """
         with anyio.CancelScope(shield=True):
             process = await anyio.open_process(
@@ -49,8 +55,14 @@ class ChildProcess:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 start_new_session=leads,
+                pass_fds=tuple(descriptors),
             )
         return cls(process, leads=leads)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended, as far as is known."""
+        return self._process.returncode is not None
 
     @property
     def pid(self) -> int:

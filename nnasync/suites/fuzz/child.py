@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import math
 import re
-import signal
-import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -19,10 +16,9 @@ from contextlib import ExitStack, asynccontextmanager
 from typing import IO
 
 import anyio
-import anyio.abc
 import msgspec
-from anyio.streams.buffered import BufferedByteReceiveStream
 
+from nnasync._core.child_process import ChildProcess, ending
 from nnasync.errors import DeviceDied, GeneralFailure, InvalidArgument
 from nnasync.suites.fuzz import usage
 from nnasync.suites.fuzz.board import Board, board_file
@@ -59,13 +55,11 @@ class Child:
     def __init__(
         self,
         setting: Setting,
-        process: anyio.abc.Process,
+        process: ChildProcess,
         board: Board,
         errors: IO[bytes],
         limit_s: float,
     ) -> None:
-        if process.stdout is None:
-            raise GeneralFailure("a fuzzing process has no standard output")
         self._setting = setting
         self._process = process
         self._board = board
@@ -73,7 +67,6 @@ class Child:
         self._count: Count | None = None
         self._errors = errors
         self._limit_s = limit_s
-        self._lines = BufferedByteReceiveStream(process.stdout)
         self._most_bytes = math.inf
         self._killed: Broken | None = None
         self.begun: Begun | None = None
@@ -92,7 +85,7 @@ class Child:
             code = await self._end()
             raise DeviceDied(
                 f"device {self._setting.device} does not start in a process of its own:"
-                f" {_ending(code)}{self._last_words()}"
+                f" {ending(code)}{self._last_words()}"
             )
         resident = usage.resident_bytes(self._process.pid)
         if resident:
@@ -134,7 +127,7 @@ class Child:
                 if is_stretch and self._board.is_busy:
                     self.begun = Begun(*self._board.place)
                 if self.begun is None:
-                    raise DeviceDied(f"a fuzzing process died: {_ending(code)}{self._last_words()}")
+                    raise DeviceDied(f"a fuzzing process died: {ending(code)}{self._last_words()}")
                 done(self.begun, self._verdict(code))
                 return None
 
@@ -148,12 +141,9 @@ class Child:
     async def _hear(self, limit_s: float) -> Said | None:
         """The next line; None at the end, whoever made it."""
         with anyio.move_on_after(limit_s) as scope:
-            try:
-                line = await self._lines.receive_until(b"\n", MAX_LINE_BYTES)
-            except (anyio.IncompleteRead, anyio.EndOfStream, anyio.ClosedResourceError):
+            line = await self._process.line(MAX_LINE_BYTES)
+            if line is None:
                 return None
-            except anyio.DelimiterNotFound:
-                raise GeneralFailure("a fuzzing process said something too long") from None
             try:
                 return _said.decode(line)
             except msgspec.MsgspecError as error:
@@ -164,14 +154,14 @@ class Child:
 
     def kill(self, why: Broken) -> None:
         """End the process for a broken promise."""
-        if self._process.returncode is None:
+        if not self._process.is_over:
             self._killed = self._killed or why
             self._process.kill()
 
     async def watch(self) -> None:
         """End the process where it has too much memory or does not go on; runs beside it."""
         place, since_s = self._board.place, time.monotonic()
-        while self._process.returncode is None:
+        while not self._process.is_over:
             if usage.resident_bytes(self._process.pid) > self._most_bytes:
                 self.kill(Broken.MEMORY)
                 return
@@ -190,7 +180,7 @@ class Child:
         if self._killed is Broken.MEMORY:
             most = self._setting.memory_bytes >> 20
             return InputResult(broken=Broken.MEMORY, text=f"it takes more than {most} MiB")
-        text = f"the process ended: {_ending(code)}{self._last_words()}"
+        text = f"the process ended: {ending(code)}{self._last_words()}"
         return InputResult(broken=Broken.CRASH, text=text)
 
     def _last_words(self) -> str:
@@ -210,19 +200,13 @@ class Child:
         return "".join(f"; {' '.join(line.split())[:200]}" for line in found if line)
 
     async def _send(self, message: int | Setting | Task) -> None:
-        channel = self._process.stdin
-        if channel is None:
-            raise GeneralFailure("a fuzzing process has no standard input")
-        try:
-            await channel.send(msgspec.json.encode(message) + b"\n")
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-            return  # It has died; the end of what it says tells.
+        await self._process.say(msgspec.json.encode(message))
 
     async def _end(self) -> int:
         with anyio.move_on_after(5):
-            return await self._process.wait()
+            return await self._process.ended()
         self._process.kill()
-        return await self._process.wait()
+        return await self._process.ended()
 
 
 @asynccontextmanager
@@ -231,13 +215,7 @@ async def child(setting: Setting, limit_s: float) -> AsyncIterator[Child]:
     with ExitStack() as stack:
         errors = stack.enter_context(tempfile.TemporaryFile())
         fd = board_file(stack)
-        process = await anyio.open_process(
-            [sys.executable, *WORKER],
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            start_new_session=True,  # Ctrl-C is the parent's, also while the child starts.
-            pass_fds=(fd,),
-        )
+        process = await ChildProcess.start(WORKER, errors=errors, descriptors=(fd,))
         try:
             one = Child(setting, process, stack.enter_context(Board(fd)), errors, limit_s)
             await one.ready(fd)
@@ -248,16 +226,4 @@ async def child(setting: Setting, limit_s: float) -> AsyncIterator[Child]:
                 finally:
                     tasks.cancel_scope.cancel()
         finally:
-            with anyio.CancelScope(shield=True):
-                if process.returncode is None:
-                    process.kill()
-                await process.aclose()
-
-
-def _ending(code: int) -> str:
-    if code >= 0:
-        return f"exit code {code}"
-    try:
-        return signal.Signals(-code).name
-    except ValueError:
-        return f"signal {-code}"
+            await process.close()
