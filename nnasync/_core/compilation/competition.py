@@ -11,7 +11,6 @@ import logging
 import time
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
-from time import process_time_ns
 
 import anyio
 import msgspec
@@ -72,7 +71,7 @@ def _limits(spec: CompileSpec) -> ContestLimits:
     cpu_until_ns = float("inf")
     if cpu_ns:
         began_ns = spec.cpu_began_ns
-        cpu_until_ns = cpu_ns + (process_time_ns() if began_ns is None else began_ns)
+        cpu_until_ns = cpu_ns + (time.process_time_ns() if began_ns is None else began_ns)
     if deadline is None:
         return ContestLimits(budget_ns, spec.patience_s, float("inf"), spec.trying, cpu_until_ns)
     remaining_ns = max(0, deadline.remaining_ns(now_ns()))
@@ -478,7 +477,7 @@ class Competition:
 
         Raises MissedDeadline.
         """
-        began_ns = process_time_ns()
+        began_ns = time.process_time_ns()
         try:
             await contender.prepare(deadline)
         except MissedDeadline:
@@ -487,7 +486,7 @@ class Competition:
             return error
         self._losers.append(contender)
         if self._purse is not None:
-            self._purse.note(_devices_of(contender), process_time_ns() - began_ns)
+            self._purse.note(_devices_of(contender), time.process_time_ns() - began_ns)
             if contender.name == REFERENCE:
                 await self._foretell(contender, self._purse)
         return None
