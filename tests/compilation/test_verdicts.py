@@ -6,6 +6,7 @@ import itertools
 import os
 import stat
 import subprocess
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -342,7 +343,7 @@ async def test_what_is_forgotten_is_measured_again_and_not_taken_from_a_cache(
 ) -> None:
     seconds = itertools.count(1_700_000_000)
     for module in ("competition", "verdict_list"):
-        today = SimpleNamespace(time=lambda: next(seconds))
+        today = SimpleNamespace(time=lambda: next(seconds), process_time_ns=time.process_time_ns)
         monkeypatch.setattr(f"nnasync._core.compilation.{module}.time", today)
     b = KeepingEngine("b", clock, way(us=60))
     found = []
