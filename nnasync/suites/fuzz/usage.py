@@ -32,9 +32,16 @@ def forget_peak() -> None:
 
 
 def peak_bytes() -> int:
-    """The most memory that this process had since `forget_peak`, or ever."""
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return most if sys.platform == "darwin" else most * 1024
+    """The most memory that this process had since `forget_peak`; 0 where that is not known.
+
+    What getrusage says will not do: a process begins with what the one that started it had.
+    """
+    try:
+        with open("/proc/self/status", "rb") as file:
+            line = next(line for line in file if line.startswith(b"VmHWM"))
+    except (OSError, StopIteration):
+        return 0
+    return int(line.split()[1]) * 1024
 
 
 def limit_address_space(more_bytes: int) -> None:
