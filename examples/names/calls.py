@@ -10,7 +10,7 @@ import numpy as np
 import nnasync as nn
 from nnasync import fences, hal
 from nnasync.memory import MemoryStatistics
-from nnasync.scheduler import SchedulerStatistics
+from nnasync.scheduler import ClientStatistics, SchedulerStatistics
 from nnasync.sync import BlockingBurst, BlockingNet, BlockingRuntime
 
 ROW = np.ones((1, 4), np.float32)
@@ -81,7 +81,8 @@ async def main() -> None:
             await kept(Path(folder))
         memory: MemoryStatistics = runtime.statistics().memory
         scheduler: SchedulerStatistics = runtime.statistics().workers.scheduler
-        print(memory.pools, scheduler.queued)
+        clients: tuple[ClientStatistics, ...] = scheduler.clients  # of devices that it serves
+        print(memory.pools, scheduler.queued, [each.used_ns for each in clients])
 
 
 def blocking() -> None:

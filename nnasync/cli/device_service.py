@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import os
 from pathlib import Path
@@ -16,9 +17,11 @@ from nnasync.cli.interruption import interruptible
 from nnasync.cli.text import HelpFormatter
 from nnasync.devices import state_folder
 from nnasync.errors import InvalidArgument
+from nnasync.tracing import monitored
 
 _EXAMPLES = """examples:
   nnasync device-service --device litert-cpu
+  nnasync device-service --device litert-cpu --monitor          nnasync top shows its clients
   nnasync device-service --device nnasync-reference --socket ~/run/reference.socket --cores 1
   nnasync device-service --device litert-cpu --listen 0.0.0.0:7007 --key-file device.key \\
       --certificate server.pem --private-key server.key
@@ -77,6 +80,11 @@ def add_parser(commands: Any) -> None:
         default="high",
         help="the highest priority that executions of a client get, whatever it asks for (high)",
     )
+    parser.add_argument(
+        "--monitor",
+        action="store_true",
+        help="let `nnasync top` of this user show what clients do",
+    )
     parser.set_defaults(command=_command)
 
 
@@ -93,6 +101,7 @@ async def _serve(arguments: argparse.Namespace) -> int:
     async with (
         interruptible(),
         open_runtime(devices=[arguments.device], options=options) as runtime,
+        monitored(runtime) if arguments.monitor else contextlib.nullcontext(),
         anyio.create_task_group() as tasks,
     ):
         device = runtime.device(arguments.device)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import msgspec
 import numpy as np
 
 from nnasync.cli.text import HelpFormatter, milliseconds, table
-from nnasync.errors import InvalidArgument
+from nnasync.cli.trace_file import read, spans_of
 from nnasync.hal import Struct
 
 _EXAMPLES = """examples:
@@ -21,24 +20,6 @@ _EXAMPLES = """examples:
   nnasync trace trace.json
   nnasync trace trace.json --json
 """
-_LARGEST_BYTES = 2**30
-
-
-class Event(Struct):
-    """What is read of an event of Chrome's trace format; times in microseconds."""
-
-    ph: str
-    name: str = ""
-    cat: str = ""
-    ts: float = 0.0
-    dur: float = 0.0
-    id: int | str = 0
-
-
-class TraceFile(Struct):
-    """A file of events."""
-
-    events: tuple[Event, ...] = msgspec.field(name="traceEvents")
 
 
 class Row(Struct):
@@ -68,7 +49,7 @@ def add_parser(commands: Any) -> None:
 
 
 def _command(arguments: argparse.Namespace) -> int:
-    spans = list(_spans(_read(arguments.file)))
+    spans = list(spans_of(read(arguments.file)))
     parts = {
         "layers and phases": _rows((cat.replace(",", ", "), ns) for _, cat, ns in spans),
         "runs": _rows((name, ns) for name, cat, ns in spans if cat == "driver,execution"),
@@ -79,30 +60,6 @@ def _command(arguments: argparse.Namespace) -> int:
     else:
         print("\n\n".join(_table(head, rows) for head, rows in parts.items() if rows))
     return 0
-
-
-def _read(path: Path) -> tuple[Event, ...]:
-    """The events of a file; raises InvalidArgument if it holds no trace."""
-    if os.stat(path).st_size > _LARGEST_BYTES:
-        raise InvalidArgument(f"{path} is larger than {_LARGEST_BYTES >> 20} MiB")
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=TraceFile).events
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise InvalidArgument(f"{path} is no trace: {error}") from error
-
-
-def _spans(events: Iterable[Event]) -> Iterator[tuple[str, str, float]]:
-    """Name, layer and phase, and nanoseconds of each span."""
-    begun: dict[tuple[str, int | str], Event] = {}
-    for event in events:
-        if event.ph == "X":
-            yield event.name, event.cat, event.dur * 1000
-        elif event.ph == "b":
-            begun[event.cat, event.id] = event
-        elif event.ph == "e":
-            start = begun.pop((event.cat, event.id), None)
-            if start is not None:
-                yield start.name, start.cat, (event.ts - start.ts) * 1000
 
 
 def _rows(spans: Iterable[tuple[str, float]]) -> list[Row]:

@@ -64,8 +64,9 @@ from nnasync.scheduler.policy import PolicyError as PolicyError
 from nnasync.scheduler.policy import remaining_ns as remaining_ns
 from nnasync.scheduler.queue import AGING_NS as AGING_NS
 from nnasync.scheduler.queue import Scheduler as Scheduler
-from nnasync.scheduler.queue import SchedulerStatistics as SchedulerStatistics
 from nnasync.scheduler.room import displaced as displaced
+from nnasync.scheduler.statistics import ClientStatistics as ClientStatistics
+from nnasync.scheduler.statistics import SchedulerStatistics as SchedulerStatistics
 
 if TYPE_CHECKING:
     from nnasync.scheduler.policies import policy_names as policy_names
@@ -73,6 +74,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AGING_NS",
+    "ClientStatistics",
     "NEVER_NS",
     "Estimate",
     "Job",

@@ -15,6 +15,8 @@ _SHIELD = 20
 class ClientQueue:
     """What one client has queued: `queued` by priority, `size` in all; `running` was handed out.
 
+    `used_ns`, `runs` and `missed` are for its statistics, and are counted by the scheduler.
+
     `totals` counts what is queued by priority in all lanes together, and `expired` is where all of
     them put what they find too late.
     """
@@ -31,10 +33,14 @@ class ClientQueue:
         "_jobs",
         "_latest_ns",
         "_totals",
+        "missed",
+        "name",
         "queued",
         "running",
+        "runs",
         "size",
         "tag_ns",
+        "used_ns",
     )
 
     def __init__(
@@ -44,8 +50,11 @@ class ClientQueue:
         totals: list[int],
         expired: list[Job],
         tag_ns: float = 0.0,
+        name: str = "",
     ) -> None:
         self.tag_ns = tag_ns
+        self.name = name
+        self.used_ns = self.runs = self.missed = 0
         self.queued = [0, 0, 0]
         self.size = self.running = 0
         self._aging_ns = aging_ns

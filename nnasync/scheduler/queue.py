@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated
-
-import msgspec
+from typing import TYPE_CHECKING
 
 from nnasync._core.deferred import deferred
 from nnasync.errors import (
@@ -20,7 +18,7 @@ from nnasync.scheduler.lane import ClientQueue
 from nnasync.scheduler.pace import Pace
 from nnasync.scheduler.policy import Policy, PolicyError
 from nnasync.scheduler.room import Room, displaced
-from nnasync.tracing import Count, labeled
+from nnasync.scheduler.statistics import ClientStatistics, SchedulerStatistics
 
 if TYPE_CHECKING:
     from nnasync.scheduler import governed as governing
@@ -37,35 +35,6 @@ _LEAST_NS = 1000.0
 
 _PATIENCE = 10
 """How many aging times a policy may keep jobs back while a core is idle."""
-
-
-class SchedulerStatistics(msgspec.Struct, frozen=True):
-    """Counts since the start, but `queued`, `backlog_ns` and `waiting`, which are now.
-
-    `waiting` has a place, in the queue or in front of it. What was `submitted` or `requeued` is
-    queued, or was dispatched, withdrawn or displaced by other work, or expired. `displaced` counts
-    what waited in front of the queue too. `refused` found no place, `missed` could not be done by
-    its deadline; `aged` was dispatched for its age. `backlog_ns` is how long the queued work of a
-    priority and above takes at least, on one thread, and under a policy all that is queued.
-    `policy` is who decides, `policy_failure` why that is the default rule though another policy was
-    asked for.
-    """
-
-    queued: Annotated[tuple[int, int, int], labeled("priority", "low", "medium", "high")]
-    backlog_ns: Annotated[tuple[float, float, float], labeled("priority", "low", "medium", "high")]
-    waiting: int
-    submitted: Count
-    dispatched: Count
-    requeued: Count
-    withdrawn: Count
-    expired: Count
-    displaced: Count
-    refused: Count
-    missed: Count
-    aged: Count
-    policy: str = "default"
-    policy_failures: Count = 0
-    policy_failure: str = ""
 
 
 class Scheduler:
@@ -100,7 +69,7 @@ class Scheduler:
         self._sequence = 0
         self._submitted = self._dispatched = self._requeued = 0
         self._withdrawn = self._expired_count = self._aged = 0
-        self._displaced = self._missed = 0
+        self._missed = 0
         self._room = Room(room)
         self._pace = Pace(servers)
         self.only: ClientQueue | None = None
@@ -123,8 +92,11 @@ class Scheduler:
 
     # -- clients
 
-    def open_client(self, *, queue_limit: int) -> int:
-        """Take another client in, and return its number; all have equal shares."""
+    def open_client(self, *, queue_limit: int, name: str = "") -> int:
+        """Take another client in, and return its number; all have equal shares.
+
+        `name` says in statistics who it is.
+        """
         self._last_client += 1
         if self.only is not None:
             self.only.tag_ns = max(self.only.tag_ns, self._virtual_ns)
@@ -134,6 +106,7 @@ class Scheduler:
             totals=self.totals,
             expired=self._expired,
             tag_ns=self._virtual_ns,
+            name=name,
         )
         self._room.open(self._last_client, queue_limit)
         return self._last_client
@@ -144,14 +117,16 @@ class Scheduler:
             self._leaving.add(client)
             self._drop(client)
 
-    def spent(self, client: int, duration_ns: int) -> None:
-        """Charge a client for work that was not queued here."""
+    def spent(self, client: int, duration_ns: int, *, runs: int = 0) -> None:
+        """Charge a client for work that was not queued here, such as `runs` executions."""
         lane = self._lanes.get(client)
         if lane is None or lane is self.only:
             return
         self._enter(lane)
         self._move_on(lane)
         lane.tag_ns += max(float(duration_ns), _LEAST_NS)
+        lane.used_ns += duration_ns
+        lane.runs += runs
 
     def ran(self, job: Job, duration_ns: int) -> None:
         """Charge a job that was handed out for the time that it ran since; it has let go."""
@@ -164,6 +139,8 @@ class Scheduler:
         lane.running -= 1
         lane.tag_ns += max(float(duration_ns), _LEAST_NS) - job.charged_ns
         job.charged_ns = 0.0
+        lane.used_ns += duration_ns
+        lane.runs += not job.queued  # One that was preempted runs on later.
         self._drop(job.client)
 
     def is_over(self, client: int) -> bool:
@@ -271,6 +248,7 @@ class Scheduler:
             return False
         if is_late:
             self._expired_count += 1
+            self._has_missed(job)
         else:
             self._withdrawn += 1
         self._leave(job)
@@ -327,6 +305,7 @@ class Scheduler:
         self._expired.clear()
         self._expired_count += len(expired)
         for job in expired:
+            self._has_missed(job)
             self._drop(job.client)
         return expired
 
@@ -425,13 +404,26 @@ class Scheduler:
             requeued=self._requeued,
             withdrawn=self._withdrawn,
             expired=self._expired_count + len(self._expired),
-            displaced=self._displaced,
+            displaced=self._room.displaced,
             refused=self._room.refused,
             missed=self._missed,
             aged=self._aged,
             policy="default" if governed is None else governed.name,
             policy_failures=int(self.failure is not None),
             policy_failure=str(self.failure or ""),
+            clients=tuple(self._client(client) for client in self._lanes if client),
+        )
+
+    def _client(self, client: int) -> ClientStatistics:
+        lane = self._lanes[client]
+        return ClientStatistics(
+            client=client,
+            name=lane.name,
+            queued=self.queued_of(client),
+            used_ns=lane.used_ns,
+            runs=lane.runs,
+            refused=self._room.refused_to(client),
+            missed=lane.missed,
         )
 
     # -- admission
@@ -444,8 +436,7 @@ class Scheduler:
 
     def _take_place(self, job: Job, giver: Job | None) -> Job | None:
         if giver is not None:
-            self._displaced += 1
-            giver.was_displaced = True
+            self._room.displace(giver)
             if giver.queued:
                 self._leave(giver)
             else:
@@ -467,7 +458,7 @@ class Scheduler:
     def _check_deadline(self, job: Job, now_ns: int) -> None:
         remaining_ns = job.deadline_ns - now_ns
         if remaining_ns <= 0:
-            self._missed += 1
+            self._refuses(job)
             raise _missed(
                 f"the deadline had passed {-remaining_ns / 1e6:.3f} ms before the execution started"
             )
@@ -480,7 +471,7 @@ class Scheduler:
             self._pace.grow_old(job.priority, now_ns)
         ahead_ns = wait_ns(job.priority, least_ns)
         if ahead_ns + floor_ns > spare_ns:
-            self._missed += 1
+            self._refuses(job)
             if above_ns / self._servers + floor_ns > remaining_ns:
                 job.estimate.refused()
             raise _missed(
@@ -488,6 +479,16 @@ class Scheduler:
                 f"least {floor_ns / 1e6:.3f} ms, {ahead_ns / 1e6:.3f} ms after what goes before it"
                 + _heard(job.heard_after_ns)
             )
+
+    def _refuses(self, job: Job) -> None:
+        """Count a job that could not be done by its deadline."""
+        self._missed += 1
+        self._has_missed(job)
+
+    def _has_missed(self, job: Job) -> None:
+        lane = self._lanes.get(job.client)
+        if lane is not None:
+            lane.missed += 1
 
     # -- a policy
 
@@ -499,7 +500,7 @@ class Scheduler:
             return False
         remaining_ns = job.deadline_ns - now_ns
         if needed_ns + job.heard_after_ns > remaining_ns:
-            self._missed += 1
+            self._refuses(job)
             if job.estimate.ns > remaining_ns:
                 job.estimate.refused()
             raise _missed(

@@ -29,11 +29,11 @@ from nnasync.scheduler.job import Job
 class Room:
     """The places of all that wait; `size` is how many are taken."""
 
-    __slots__ = ("_corners", "limit", "refused", "size")
+    __slots__ = ("_corners", "displaced", "limit", "refused", "size")
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self.size = self.refused = 0
+        self.size = self.refused = self.displaced = 0
         self._corners: dict[int, _Corner] = {}
 
     def open(self, client: int, limit: int) -> None:
@@ -53,12 +53,26 @@ class Room:
         """The error for a job without a place, which is counted as refused."""
         self.refused += 1
         corner = self._corners.get(client)
-        limit = self.limit if corner is None else min(self.limit, corner.limit)
+        limit = self.limit
+        if corner is not None:
+            corner.refused += 1
+            limit = min(limit, corner.limit)
         text = (
             f"{limit} executions are queued already, none of them of a priority below "
             f"{Priority(priority).name}; retry when some have finished"
         )
         return because("queue_full", ResourceExhaustedTransient(text))
+
+    def displace(self, job: Job) -> None:
+        """Note that a job loses its place to another."""
+        job.was_displaced = True
+        self.displaced += 1
+        self._corners[job.client].refused += 1
+
+    def refused_to(self, client: int) -> int:
+        """How many jobs of a client found no place, or lost it."""
+        corner = self._corners.get(client)
+        return 0 if corner is None else corner.refused
 
     def has_room(self, priority: Priority, client: int = 0) -> bool:
         """Whether one more of this priority and client would get a place."""
@@ -118,11 +132,11 @@ class Room:
 class _Corner:
     """The places of one client: by priority, and in the order in which they were taken."""
 
-    __slots__ = ("begun", "limit", "size", "waiting")
+    __slots__ = ("begun", "limit", "refused", "size", "waiting")
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self.size = 0
+        self.size = self.refused = 0
         self.waiting: tuple[dict[Job, None], ...] = ({}, {}, {})
         self.begun: tuple[dict[Job, None], ...] = ({}, {}, {})
 

@@ -53,7 +53,8 @@ def serve_metrics(
     """An endpoint on 127.0.0.1, for use with `async with`; port 0 takes any free port.
 
     Shown are the statistics of `source`, what became of its calls, durations of its executions
-    while this is open, its devices with processes of their own, and what further collectors have.
+    while this is open, its devices with processes of their own, the clients that it serves devices
+    to, and what further collectors have.
     Raises InvalidArgument if it is not a port; entering raises OSError if the port is taken.
     """
     if not isinstance(port, int) or not 0 <= port < 2**16:

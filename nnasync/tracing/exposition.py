@@ -14,7 +14,7 @@ import msgspec
 
 from nnasync.tracing.families import Collector
 from nnasync.tracing.instruments import Tracer
-from nnasync.tracing.metrics import Durations, Processes, render
+from nnasync.tracing.metrics import Clients, Durations, Processes, render
 
 
 class Measured(Protocol):
@@ -29,7 +29,7 @@ class Measured(Protocol):
 
 
 class Exposition:
-    """Statistics, calls, durations, processes of a source, and what further collectors have.
+    """Statistics, calls, durations, processes, clients of a source, and further collectors.
 
     Durations are those of executions between `open` and `close`.
     """
@@ -42,6 +42,7 @@ class Exposition:
             *(() if calls is None else (calls,)),
             self._durations,
             Processes(source),
+            Clients(source),
             *collectors,
         )
 

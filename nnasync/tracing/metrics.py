@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import threading
 import typing
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -151,6 +151,38 @@ class Processes:
             yield Family("nnasync_device_up", "gauge", "Whether its process is there.", up)
             numbers = tuple(Sample("", labels, pid) for labels, pid in pids)
             yield Family("nnasync_device_pid", "gauge", "Its process; 0 for none.", numbers)
+
+
+class Clients:
+    """What the clients of a service use: one connection each, from when it comes until it goes."""
+
+    def __init__(self, source: object) -> None:
+        """`source` may have statistics whose workers serve clients."""
+        self._source = source
+
+    def collect(self) -> Iterable[Family]:
+        """Four counters and a gauge, where there are clients."""
+        found: Any = self._source
+        found = found.statistics() if hasattr(found, "statistics") else None
+        for field in ("workers", "scheduler", "clients"):
+            found = getattr(found, field, None)
+        for name, kind, text, value in _OF_CLIENTS:
+            samples = tuple(Sample("", _client(each), value(each)) for each in found or ())
+            if samples:
+                yield Family(f"nnasync_client_{name}", kind, text, samples)
+
+
+_OF_CLIENTS: tuple[tuple[str, str, str, Callable[[Any], float]], ...] = (
+    ("used_seconds_total", "counter", "Charged for its work.", lambda each: each.used_ns * 1e-9),
+    ("runs_total", "counter", "Executions that ran.", lambda each: each.runs),
+    ("refused_total", "counter", "Found no place, or lost it.", lambda each: each.refused),
+    ("missed_total", "counter", "Too late before they began.", lambda each: each.missed),
+    ("queued", "gauge", "Executions that wait.", lambda each: each.queued),
+)
+
+
+def _client(each: Any) -> tuple[tuple[str, str], ...]:
+    return (("client", each.name), ("connection", str(each.client)))
 
 
 def _histogram(histograms: dict[tuple[str, str], Histogram], key: tuple[str, str]) -> Histogram:

@@ -142,7 +142,13 @@ class Timeline(Instrument):
         if error is not None:
             at_ns = time.monotonic_ns()
             what = f"{task.name}: {type(error).__name__}"
-            self._record_event(what, at_ns, {"task": id(task), "error": str(error)})
+            args = {
+                "task": id(task),
+                "priority": task.priority.name,
+                "us_active": task.active_ns / 1000,
+                "error": str(error),
+            }
+            self._record_event(what, at_ns, args)
 
     def inline_run(self, name: str, begun_ns: int, ended_ns: int) -> None:
         """Record an inline execution."""

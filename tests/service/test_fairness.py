@@ -179,9 +179,9 @@ async def test_executions_that_pass_the_queue_count_as_well(tmp_path: Path) -> N
         spent: dict[int, int] = {}
         charge = inner.workers._scheduler.spent
 
-        def counted(client: int, duration_ns: int) -> None:
+        def counted(client: int, duration_ns: int, *, runs: int = 0) -> None:
             spent[client] = spent.get(client, 0) + 1
-            charge(client, duration_ns)
+            charge(client, duration_ns, runs=runs)
 
         inner.workers._scheduler.spent = counted  # type: ignore[method-assign]  # to look on
         for net in nets:

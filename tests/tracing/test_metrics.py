@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 from nnasync import errors
 from nnasync.hal import Priority
+from nnasync.scheduler import Scheduler, SchedulerStatistics
 from nnasync.tracing import Count, Tracer, labeled
 from nnasync.tracing.families import Family, Sample
 from nnasync.tracing.histogram import BOUNDS_S
-from nnasync.tracing.metrics import Durations, Processes, render
+from nnasync.tracing.metrics import Clients, Durations, Processes, render
 from tests.tracing.events import Task, answer, ran, start
 
 SAMPLE = re.compile(
@@ -167,3 +168,33 @@ def test_numbers(value: float, text: str) -> None:
             return [Family("a", "gauge", "b", (Sample("", (), value),))]
 
     assert render(None, One()).splitlines()[-1] == f"a {text}"
+
+
+def test_clients_are_told_apart_by_their_connections() -> None:
+    class Runtime:
+        queue = Scheduler(servers=1, queue_limit=9)
+
+        @property
+        def workers(self) -> Runtime:
+            return self
+
+        def statistics(self) -> Runtime:
+            return self
+
+        @property
+        def scheduler(self) -> SchedulerStatistics:
+            return self.queue.statistics()
+
+    runtime = Runtime()
+    assert render(None, Clients(runtime), Clients(None)) == ""
+    for _ in range(2):
+        client = runtime.queue.open_client(queue_limit=9, name='process "5"')
+        runtime.queue.spent(client, 2 * 10**9, runs=3)
+    found = values(render(None, Clients(runtime)))
+    labels = r'{client="process \"5\"",connection="2"}'
+    assert found[f"nnasync_client_used_seconds_total{labels}"] == 2
+    assert found[f"nnasync_client_runs_total{labels}"] == 3
+    assert len(found) == 10
+    for each in (1, 2):
+        runtime.queue.close_client(each)
+    assert render(None, Clients(runtime)) == ""

@@ -103,7 +103,8 @@ async def serve(device: Device, listener: socket.socket, limits: Limits) -> None
                 )
                 sock.close()
                 continue
-            session = Session(device, sock, limits, trusts=False, buckets=buckets)
+            name = f"process {pid}"
+            session = Session(device, sock, limits, trusts=False, buckets=buckets, name=name)
             connections.come(session, pid)
             tasks.start_soon(attend, session)
 

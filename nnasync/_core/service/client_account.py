@@ -29,8 +29,13 @@ _CHARGED_NS = 500_000.0
 class ClientAccount:
     """What one client has used; a client that is trusted is alone in its process, and has none."""
 
-    def __init__(self, device: Device, limits: Limits, buckets: ClientBuckets | None) -> None:
-        """`buckets` is all clients of the service, None for one that is alone."""
+    def __init__(
+        self, device: Device, limits: Limits, buckets: ClientBuckets | None, name: str = ""
+    ) -> None:
+        """`buckets` is all clients of the service, None for one that is alone.
+
+        `name` is for statistics: who the system says it is, never what the client says.
+        """
         self._client_buckets = buckets
         workers = device.workers if isinstance(device, EngineDevice) else None
         self._workers = workers if buckets is not None else None
@@ -44,7 +49,7 @@ class ClientAccount:
         if buckets is not None:
             self._messages = buckets.join(now_ns())
         if self._workers is not None:
-            self.client = self._workers.open_client(queue_limit=limits.queued)
+            self.client = self._workers.open_client(queue_limit=limits.queued, name=name)
 
     def own(self, prepared: PreparedModel) -> None:
         """Have the executions of a prepared model count to this client's share, and limit them."""

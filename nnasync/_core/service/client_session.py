@@ -60,15 +60,17 @@ class Session:
         *,
         trusts: bool,
         buckets: ClientBuckets | None = None,
+        name: str = "",
     ) -> None:
         """A trusted client may share memory that is not sealed, such as files.
 
-        `buckets` is the clients that share the service with it, None where it is alone.
+        `buckets` is the clients that share the service with it, None where it is alone. `name` says
+        in statistics which process or address is at the other end.
         """
         self._device = device
         self._limits = limits
         self._wakeup = Wakeup.current()
-        self._account = ClientAccount(device, limits, buckets)
+        self._account = ClientAccount(device, limits, buckets, name)
         self._connection = self._connected(sock)
         self._holdings = self._held(trusts=trusts)
         self._scopes: dict[int, anyio.CancelScope] = {}

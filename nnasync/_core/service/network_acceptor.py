@@ -67,10 +67,11 @@ class Guard:
 
 
 class _Arrival:
-    """A connection from its first moment on (`connections.ClientConnection`)."""
+    """A connection from an address, from its first moment on (`connections.ClientConnection`)."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, address: str) -> None:
         self.socket = sock
+        self.address = address
         self.session: NetworkSession | None = None
 
     @property
@@ -160,7 +161,7 @@ async def serve_network(
                 )
                 sock.close()
                 continue
-            arrival = _Arrival(sock)
+            arrival = _Arrival(sock, where[0])
             connections.come(arrival, origin)
             tasks.start_soon(attend, arrival)
 
@@ -179,7 +180,9 @@ async def _attended(
     except (OSError, NNError) as error:
         logger.info("a client was not let in: %s", error)
         return
-    arrival.session = NetworkSession(device, sock, limits, tls=tls, buckets=buckets)
+    arrival.session = NetworkSession(
+        device, sock, limits, tls=tls, buckets=buckets, name=arrival.address
+    )
     await arrival.session.run()
 
 

@@ -35,12 +35,13 @@ class NetworkSession(Session):
         *,
         tls: TlsLayer | None = None,
         buckets: ClientBuckets | None = None,
+        name: str = "",
     ) -> None:
-        """`buckets` is the clients that share the service with it, None where it is alone."""
+        """`buckets` and `name` are as those of `Session`."""
         self._tls = tls
         self._network: NetworkConnection
         self._values: NetworkHoldings
-        super().__init__(device, sock, limits, trusts=False, buckets=buckets)
+        super().__init__(device, sock, limits, trusts=False, buckets=buckets, name=name)
 
     def send_values(
         self, message: Any, values: Sequence[memoryview], call: int, sent: Callable[[], object]

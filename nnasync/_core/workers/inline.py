@@ -541,7 +541,7 @@ class InlineLane:
     def _charge(self, client: int, duration_ns: int) -> None:
         with self._lock:
             self.running -= 1
-            self._scheduler.spent(client, duration_ns + CALL_NS)
+            self._scheduler.spent(client, duration_ns + CALL_NS, runs=1)
 
 
 def _until(deadline_ns: int) -> tuple[float, float, Wakeup | None]:

@@ -123,14 +123,14 @@ class Workers:
 
     # -- clients
 
-    def open_client(self, *, queue_limit: int) -> int:
+    def open_client(self, *, queue_limit: int, name: str = "") -> int:
         """Register a client that may have this many waiting executions; returns its number.
 
-        Executions bear that number. Clients have equal shares of the cores, and of the places where
-        executions wait; priorities count within them.
+        Executions bear that number; `name` is for statistics. Clients have equal shares of the
+        cores, and of the places where executions wait; priorities count within them.
         """
         with self._lock:
-            return self._scheduler.open_client(queue_limit=queue_limit)
+            return self._scheduler.open_client(queue_limit=queue_limit, name=name)
 
     def close_client(self, client: int) -> None:
         """Forget a client as soon as nothing of it is left; what comes later is refused."""

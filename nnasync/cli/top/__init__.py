@@ -1,4 +1,4 @@
-"""`nnasync top`: what the runtimes of this user do, live."""
+"""`nnasync top`: what the runtimes of this user do, live; or what one did, by its trace."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ import msgspec
 
 from nnasync.cli.text import HelpFormatter
 from nnasync.cli.top.reading import parse, read
-from nnasync.cli.top.view import Look, Picture, as_text, picture
-from nnasync.errors import DeviceUnavailable
+from nnasync.cli.top.recorded import recorded
+from nnasync.cli.top.told import as_text
+from nnasync.cli.top.view import Look, Picture, picture
+from nnasync.errors import DeviceUnavailable, InvalidArgument
 from nnasync.tracing import monitors
 
 _EXAMPLES = """examples:
   nnasync top
   nnasync top --once --json
   nnasync top --url http://127.0.0.1:9090/metrics
+  nnasync top trace.json                             what `nnasync run --trace trace.json` wrote
 
 A program shows itself with `async with nn.open_runtime() as rt, nnasync.tracing.monitored(rt):`.
 """
@@ -35,10 +38,12 @@ def add_parser(commands: Any) -> None:
         help="look at running programs",
         description="Show what runtimes do: calls by network, device and priority, what became of "
         "them, how long runs and waits took, what waits, which processes drivers have. Looked at "
-        "are all programs of this user that show themselves, or the addresses of --url.",
+        "are all programs of this user that show themselves, or the addresses of --url. Of a trace "
+        "that `nnasync run --trace FILE` wrote it tells the same once.",
         epilog=_EXAMPLES,
         formatter_class=HelpFormatter,
     )
+    parser.add_argument("file", metavar="FILE", type=Path, nargs="?", help="a trace to sum up")
     parser.add_argument(
         "--url",
         action="append",
@@ -62,6 +67,12 @@ def _seconds(text: str) -> float:
 
 
 def _command(arguments: argparse.Namespace) -> int:
+    if arguments.file is not None:
+        if arguments.url:
+            raise InvalidArgument("FILE and --url are two things to look at: give one of them")
+        seen = {_printable(str(arguments.file)): recorded(arguments.file)}
+        print(_json(seen) if arguments.json else _text(seen))
+        return 0
     clears = sys.stdout.isatty() and not (arguments.once or arguments.json)
     for seen in watch(arguments.url, lambda: time.sleep(arguments.interval)):
         told = _json(seen) if arguments.json else _text(seen)
@@ -115,7 +126,11 @@ def _command_line(pid: int) -> str:
     except OSError:
         return "?"
     told = " ".join(word.decode(errors="replace") for word in words if word)
-    return "".join(each if each.isprintable() else "?" for each in told)[:100]
+    return _printable(told)[:100]
+
+
+def _printable(text: str) -> str:
+    return "".join(each if each.isprintable() else "?" for each in text)
 
 
 def _text(seen: dict[str, Picture]) -> str:

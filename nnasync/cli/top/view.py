@@ -7,9 +7,9 @@ counts from zero. Times are read off histograms: a quantile is the upper bound o
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Iterator
 
-from nnasync.cli.text import table
 from nnasync.cli.top.reading import Labels, Samples
 from nnasync.hal import Struct
 
@@ -26,19 +26,20 @@ class Look(Struct, frozen=True):
 class NetworkRow(Struct, frozen=True):
     """A network on a device at a priority: per second what became of calls; in flight, now.
 
-    Durations are seconds, None where nothing ran meanwhile.
+    Durations are seconds, None where nothing ran meanwhile. None too, and an empty priority, is
+    what a trace does not tell.
     """
 
     network: str
     device: str
     priority: str
     calls: float
-    in_flight: float
-    completed: float
-    missed: float
-    refused: float
-    failed: float
-    cancelled: float
+    in_flight: float | None
+    completed: float | None
+    missed: float | None
+    refused: float | None
+    failed: float | None
+    cancelled: float | None
     run_median_s: float | None
     run_p99_s: float | None
     queue_p99_s: float | None
@@ -51,20 +52,37 @@ class DeviceRow(Struct, frozen=True):
     pid: int
 
 
+class ClientRow(Struct, frozen=True):
+    """A process or an address that a device is served to, with so many connections.
+
+    `busy` is how many cores its work kept busy, `runs` its executions per second, `queued` those
+    that wait now; `refused` and `missed` are those per second that were not begun.
+    """
+
+    client: str
+    connections: int
+    busy: float
+    runs: float
+    queued: float
+    refused: float
+    missed: float
+
+
 class Picture(Struct, frozen=True):
-    """A runtime between two looks.
+    """A runtime between two looks, or in a trace.
 
     `busy` is how many cores its executions kept busy, on the loop and on workers; `queued` are
-    executions that wait now, by priority.
+    executions that wait now, by priority. None is what a trace does not tell.
     """
 
     networks: tuple[NetworkRow, ...]
     devices: tuple[DeviceRow, ...]
-    queued: dict[str, float]
-    running: float
+    queued: dict[str, float] | None
+    running: float | None
     busy: float
     preemptions: float
-    pool_bytes: float
+    pool_bytes: float | None
+    clients: tuple[ClientRow, ...] = ()
 
 
 def picture(before: Look, after: Look) -> Picture:
@@ -89,6 +107,7 @@ def picture(before: Look, after: Look) -> Picture:
         busy=sum(new.of(name, {}) for name in seconds) / elapsed_s,
         preemptions=new.of("nnasync_workers_preemptions_total", {}) / elapsed_s,
         pool_bytes=after.samples.get(("nnasync_memory_allocated_bytes", ()), 0.0),
+        clients=tuple(_clients(new, after.samples, elapsed_s)),
     )
 
 
@@ -156,94 +175,19 @@ def _network(new: _Difference, labels: dict[str, str], elapsed_s: float) -> Netw
     )
 
 
-# -- as text
-
-_LOST = ("missed", "refused", "failed", "cancelled")
-_COLUMNS: dict[str, Callable[[NetworkRow], str]] = {
-    "network": lambda row: f"  {_cut(row.network)}",
-    "priority": lambda row: _plain(row.priority),
-    "calls/s": lambda row: _rate(row.calls),
-    "now": lambda row: f"{row.in_flight:.0f}",
-    "in time": lambda row: _share(row),
-    "run p50": lambda row: _time(row.run_median_s),
-    "p99": lambda row: _time(row.run_p99_s),
-    "wait p99": lambda row: _time(row.queue_p99_s),
-    "lost/s": lambda row: _lost(row),
-}
-_NAME = 20
-
-
-def as_text(title: str, seen: Picture) -> str:
-    """Returns a picture as lines of text, under a title: the networks of each device together.
-
-    A priority at which nothing was called meanwhile has a row only where its network has no other.
-    """
-    waiting = ", ".join(
-        f"{count:.0f} {_plain(name)}" for name, count in seen.queued.items() if count
+def _clients(new: _Difference, after: Samples, elapsed_s: float) -> Iterator[ClientRow]:
+    """The clients that are there, each with all of its connections."""
+    connections = Counter(
+        dict(labels).get("client", "") for name, labels in after if name == "nnasync_client_queued"
     )
-    facts = [
-        f"{seen.busy:.2f} cores busy",
-        f"{seen.running:.0f} running",
-        f"waiting: {waiting or 'none'}",
-        f"{_rate(seen.preemptions)} preemptions/s",
-        f"pools {seen.pool_bytes / 1e6:.1f} MB",
-    ]
-    lines = [title, "  " + "; ".join(facts)]
-    rows = _with_calls(seen.networks)
-    head, under, *told = table(
-        list(_COLUMNS), [[show(row) for show in _COLUMNS.values()] for row in rows]
-    ).splitlines()
-    if rows:
-        lines += ["", f"  {head}".rstrip(), f"  {under}"]
-    processes = {each.device: each.pid for each in seen.devices}
-    for device in dict.fromkeys([*(row.device for row in rows), *processes]):
-        lines.append(f"  {_plain(device)}{_process(processes.get(device))}")
-        lines += [f"  {line}" for line, row in zip(told, rows, strict=True) if row.device == device]
-    return "\n".join(lines)
-
-
-def _with_calls(networks: tuple[NetworkRow, ...]) -> list[NetworkRow]:
-    """The rows that say something: those with calls, and one of each network that has none."""
-    called = [row for row in networks if row.calls or row.in_flight or _lost(row)]
-    known = {(row.network, row.device) for row in called}
-    for row in networks:
-        if (row.network, row.device) not in known:
-            known.add((row.network, row.device))
-            called.append(row)
-    return sorted(called, key=lambda row: (row.device, row.network, row.priority))
-
-
-def _process(pid: int | None) -> str:
-    if pid is None:
-        return ""
-    return f", process {pid}" if pid else ", no process now"
-
-
-def _cut(name: str) -> str:
-    told = _plain(name)
-    return told if len(told) <= _NAME else f"{told[: _NAME - 3]}..."
-
-
-def _plain(name: str) -> str:
-    """A name of another process on one line, without what a terminal would obey."""
-    return "".join(each if each.isprintable() else "?" for each in name)
-
-
-def _lost(row: NetworkRow) -> str:
-    counts = {name: getattr(row, name) for name in _LOST}
-    return ", ".join(f"{_rate(count)} {name}" for name, count in counts.items() if count)
-
-
-def _rate(value: float) -> str:
-    return f"{value:.0f}" if value >= 100 or value == 0 else f"{value:.1f}"
-
-
-def _share(row: NetworkRow) -> str:
-    ended = row.completed + row.missed + row.refused + row.failed
-    return f"{row.completed / ended:.1%}" if ended else "-"
-
-
-def _time(seconds: float | None) -> str:
-    if seconds is None:
-        return "-"
-    return f"{seconds * 1e6:.0f} us" if seconds < 1e-3 else f"{seconds * 1e3:.3g} ms"
+    for client, count in sorted(connections.items()):
+        labels = {"client": client}
+        yield ClientRow(
+            client=client,
+            connections=count,
+            busy=new.of("nnasync_client_used_seconds_total", labels) / elapsed_s,
+            runs=new.of("nnasync_client_runs_total", labels) / elapsed_s,
+            queued=new.now("nnasync_client_queued", labels),
+            refused=new.of("nnasync_client_refused_total", labels) / elapsed_s,
+            missed=new.of("nnasync_client_missed_total", labels) / elapsed_s,
+        )

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from nnasync.cli.top.reading import Samples
-from nnasync.cli.top.view import DeviceRow, Look, NetworkRow, Picture, as_text, picture
+from nnasync.cli.top.told import as_text
+from nnasync.cli.top.view import ClientRow, DeviceRow, Look, NetworkRow, Picture, picture
 
 NET = (("network", "digits"), ("device", "cpu"), ("priority", "high"))
 RUN = (("network", "digits"), ("device", "cpu"), ("lane", "worker"))
@@ -124,3 +125,33 @@ def test_metrics_of_something_else_make_an_empty_picture() -> None:
     assert not seen.networks
     assert not seen.devices
     assert "waiting: none" in as_text("other", seen)
+
+
+def test_connections_of_a_client_are_one_row() -> None:
+    def look(at_s: float, used: dict[tuple[str, str], float]) -> Look:
+        found: dict[Any, float] = {}
+        for (client, connection), seconds in used.items():
+            labels = (("client", client), ("connection", connection))
+            found["nnasync_client_used_seconds_total", labels] = seconds
+            found["nnasync_client_runs_total", labels] = 100 * seconds
+            found["nnasync_client_queued", labels] = 3
+        return Look(at_s, found)
+
+    before = look(0, {("process 7", "1"): 50, ("process 7", "2"): 10, ("gone", "3"): 9})
+    after = look(2, {("process 7", "1"): 51, ("process 7", "4"): 0.5, ("process \x1b", "5"): 0})
+    seen = picture(before, after)
+    other, mine = seen.clients
+    assert (mine.client, mine.connections, mine.busy) == ("process 7", 2, 0.75)
+    assert (mine.runs, mine.queued, mine.missed, mine.refused) == (75, 6, 0, 0)
+    assert other.runs == 0
+    lines = as_text("it", seen).splitlines()
+    assert [line.split()[:3] for line in lines[-2:]] == [
+        ["process", "7", "0.75"],
+        ["process", "?", "0.00"],
+    ]
+
+
+def test_clients_fit_into_a_terminal() -> None:
+    busy = ClientRow("process " + "1" * 90, 64, 0.123, 12345.6, 256, 1234.5, 1234.5)
+    seen = Picture((), (), {}, 0, 0, 0, 0, clients=(busy,))
+    assert max(map(len, as_text("it", seen).splitlines())) <= 100
