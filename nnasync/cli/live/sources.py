@@ -86,8 +86,8 @@ def check(name: str) -> None:
 
 
 def is_camera(name: str) -> bool:
-    """Whether this names a camera of this machine."""
-    return name.isdecimal() or name.startswith("/dev/")
+    """Whether this names a camera of this machine: also one that is not there now, but no file."""
+    return name.isdecimal() or (name.startswith("/dev/") and not os.path.isfile(name))
 
 
 @asynccontextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -80,6 +81,13 @@ async def test_a_camera_of_the_server_by_number_or_path(name: str, path: str) ->
             await first(found.video)
         await until(lambda: bool(told))
     assert path in told[0]
+
+
+@pytest.mark.one_loop("nothing is awaited")
+async def test_a_recording_in_the_memory_of_the_system_is_no_camera() -> None:
+    with tempfile.NamedTemporaryFile(dir="/dev/shm", suffix=".mp4") as file:
+        assert not sources.is_camera(file.name)
+    assert sources.is_camera(file.name)  # Cameras may be away.
 
 
 async def test_an_address_that_cannot_be_read(tmp_path: Path) -> None:
