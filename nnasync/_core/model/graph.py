@@ -267,7 +267,8 @@ class GraphBuilder:
         self._check_mine(value)
         if self._drafts[value.index].lifetime == OperandLifeTime.TEMPORARY_VARIABLE:
             return value
-        if value.type not in _RESHAPED or not 0 < len(value.shape) <= 4:
+        is_reshaped = value.type in _RESHAPED and 0 < len(value.shape) <= 4
+        if not is_reshaped or 0 in value.shape:
             return self.operation(OperationType.CAST, value, output=value)
         shape = int32_array(value.shape)
         return self.operation(OperationType.RESHAPE, value, shape, output=value)

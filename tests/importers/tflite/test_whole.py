@@ -418,6 +418,14 @@ def test_a_file_that_states_sizes_which_it_cannot_have_runs_with_others(tmp_path
         np.testing.assert_allclose(got, wanted)
 
 
+def test_an_output_that_is_an_input_as_it_is_may_have_open_dimensions(tmp_path: Path) -> None:
+    tensor = T("FLOAT32", (1, 1, 4), open=(1, -1, 4))
+    path = tmp_path / "same.tflite"
+    path.write_bytes(tflite_file([tensor, tensor], [Op("CAST", (0,), (1,))], [0], [1]))
+    x = np.arange(12, dtype=np.float32).reshape(1, 3, 4)
+    np.testing.assert_array_equal(reference(translate(path), [x])[0], x)
+
+
 def test_a_signature_has_its_subgraph_and_its_names(tmp_path: Path) -> None:
     parts = [G([floats(1, 3)] * 2, [Op(name, (0,), (1,))], [0], [1]) for name in ("TANH", "RELU")]
     signatures = [
