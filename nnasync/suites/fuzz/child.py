@@ -69,6 +69,7 @@ class Child:
         self._limit_s = limit_s
         self._most_bytes = math.inf
         self._killed: Broken | None = None
+        self._is_in_stretch = False
         self.begun: Begun | None = None
 
     async def ready(self, fd: int) -> None:
@@ -99,10 +100,12 @@ class Child:
         Of a stretch `done` hears of what is broken, and `count` of the other inputs.
         """
         self.begun, self._count = None, count
+        self._is_in_stretch = isinstance(task, Stretch)
         await self._send(task)
         try:
             return await self._listen(task, done)
         finally:
+            self._is_in_stretch = False
             self._tell()
 
     async def _listen(
@@ -127,7 +130,9 @@ class Child:
                 if is_stretch and self._board.is_busy:
                     self.begun = Begun(*self._board.place)
                 if self.begun is None:
-                    raise DeviceDied(f"a fuzzing process died: {ending(code)}{self._last_words()}")
+                    # As where it lets go of the model of the last input.
+                    text = self._verdict(code).text
+                    raise DeviceDied(f"a fuzzing process was lost between inputs: {text}")
                 done(self.begun, self._verdict(code))
                 return None
 
@@ -160,14 +165,15 @@ class Child:
 
     async def watch(self) -> None:
         """End the process where it has too much memory or does not go on; runs beside it."""
-        place, since_s = self._board.place, time.monotonic()
+        known, since_s = None, time.monotonic()
         while not self._process.is_over:
             if usage.resident_bytes(self._process.pid) > self._most_bytes:
                 self.kill(Broken.MEMORY)
                 return
             now_s = time.monotonic()
-            if self._board.place != place or not self._board.is_busy:
-                place, since_s = self._board.place, now_s
+            state = (*self._board.place, self._board.is_busy) if self._is_in_stretch else None
+            if state is None or state != known:
+                known, since_s = state, now_s
             elif now_s - since_s > self._limit_s:
                 self.kill(Broken.HANG)
                 return

@@ -8,6 +8,7 @@ import pytest
 
 from nnasync import run
 from nnasync.cli import main
+from nnasync.errors import DeviceDied
 from nnasync.suites import Standing, read_suite
 from nnasync.suites.fuzz import (
     Broken,
@@ -64,6 +65,14 @@ def test_one_that_hangs_is_ended() -> None:
     """It never answers, however long one waits; a second is enough to know."""
     (odd,) = tried("hanging", ODD, limit_s=1.0)
     assert (odd.result.broken, odd.result.text) == (Broken.HANG, "no answer within 1 s")
+
+
+def test_one_that_does_not_let_go_of_a_model_is_ended() -> None:
+    """The requests of a stretch have one model, which is closed behind the last of them."""
+    setting = Setting(f"{PLACE}:never_ending")
+    campaign = Campaign(FuzzPlan(setting, (FuzzKind.REQUESTS,), runs=3, limit_s=5.0))
+    with pytest.raises(DeviceDied, match=r"lost between inputs: no answer within 5 s"):
+        run(campaign.run)
 
 
 def meets_odd_once(seed: int, runs: int) -> bool:

@@ -47,6 +47,11 @@ class Wrong(EngineBase):
         return _WrongPlan(self, plan) if first and first[0].type == ODD else plan
 
 
+class _NeverEnding(Wrong):
+    def compile(self, model: Model, preference: ExecutionPreference) -> Plan:
+        return _NeverEndingPlan(self, self._reference.compile(model, preference))
+
+
 class _WrongPlan(Plan):
     def __init__(self, engine: Wrong, inner: Plan) -> None:
         self.engine, self.inner = engine, inner
@@ -59,6 +64,11 @@ class _WrongPlan(Plan):
 
     def bind(self, inputs: Sequence[Array | None], outputs: Sequence[Target]) -> BoundCall:
         return _WrongCall(self.engine, self.inner.bind(inputs, outputs), outputs)
+
+
+class _NeverEndingPlan(_WrongPlan):
+    def trim(self) -> None:
+        threading.Event().wait()
 
 
 class _WrongCall(BoundCall):
@@ -141,6 +151,11 @@ def taking() -> Wrong:
 
 def undefined() -> Wrong:
     return Wrong("undefined", _read_undefined)
+
+
+def never_ending() -> Wrong:
+    """It is right, but hangs when it is to let a model go."""
+    return _NeverEnding("never-ending", lambda outputs, before: None)
 
 
 def right() -> Wrong:
