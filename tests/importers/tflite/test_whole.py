@@ -12,6 +12,7 @@ import nnasync as nn
 from nnasync._core import importers
 from nnasync._core.drivers.cpu import ReferenceEngine
 from nnasync._core.drivers.litert import LiteRTEngine
+from nnasync._core.drivers.litert.plan import MOST_SHAPES, LiteRTPlan
 from nnasync._core.formats.whole import WholePort, whole
 from nnasync._core.importers.tflite import load, translate, wrap
 from nnasync.engine import Lowering, OutputBuffer, StopFlag
@@ -416,6 +417,28 @@ def test_a_file_that_states_sizes_which_it_cannot_have_runs_with_others(tmp_path
     wanted = sum(picture[:, a : a + 2, b : b + 3] for a in range(3) for b in range(3))
     for (got,) in (run(wrap(path), [picture]), reference(translate(path), [picture])):
         np.testing.assert_allclose(got, wanted)
+
+
+def test_interpreters_are_kept_for_a_few_shapes_only(tmp_path: Path) -> None:
+    """Whoever calls chooses shapes, and each takes as much memory as a model."""
+    tensor = T("FLOAT32", (1, 1, 4), open=(1, -1, 4))
+    path = tmp_path / "open.tflite"
+    path.write_bytes(tflite_file([tensor, tensor], [Op("TANH", (0,), (1,))], [0], [1]))
+    plan = LiteRTEngine().compile(sized(wrap(path), (LITERT,), "LiteRT"), ALONE, OWN)
+    assert isinstance(plan, LiteRTPlan)
+    usual, x = plan.pools[0], np.ones((1, 2, 4), np.float32)
+    first, y = plan.bind([x], [np.zeros_like(x)]), np.zeros_like(x)
+    for size in range(3, 3 * MOST_SHAPES):
+        plan.bind([x], [y])
+        given = np.ones((1, size, 4), np.float32)
+        assert plan.bind([given], [np.zeros_like(given)]).run(StopFlag())
+    assert len(plan.pools) == MOST_SHAPES + 1
+    assert plan.pools[0] is usual
+    in_use = plan.pools[-2]
+    assert plan.bind([x], [y]).run(StopFlag())
+    assert plan.pools[-1] is in_use
+    np.testing.assert_allclose(y, np.tanh(x), rtol=1e-5)
+    assert first.run(StopFlag())
 
 
 def test_an_output_that_is_an_input_as_it_is_may_have_open_dimensions(tmp_path: Path) -> None:

@@ -29,6 +29,9 @@ from nnasync.errors import GeneralFailure, InvalidArgument, ModelError
 from nnasync.hal import Array, Shape, has_dimensions
 from nnasync.tracing import SWITCH
 
+MOST_SHAPES = 16
+"""For so many sets of input shapes interpreters are kept, besides the usual ones."""
+
 
 class ModelFileSource(Protocol):
     """Makes the file of a model for the shapes of its inputs."""
@@ -59,6 +62,7 @@ class LiteRTPlan(Plan):
         with span(Phase.TRANSFORMATION, "lower the operations"):
             pool = self._pool(usual)
         pool.begin(warms_up=source.warms_up)
+        self._usual = usual
         self._pools: dict[Shapes, _InterpreterPool] = {usual: pool}
 
     def reads_in_place(self, array: Array) -> bool:
@@ -73,8 +77,10 @@ class LiteRTPlan(Plan):
         shapes = tuple(None if each is None or not each.size else each.shape for each in inputs)
         pool = self._pools.get(shapes)
         if pool is None:
-            pool = self._pools[shapes] = self._pool(shapes)
+            pool = self._pool(shapes)
             pool.begin()
+        if shapes != self._usual:
+            self._keep(shapes, pool)
         if pool.program.is_open:
             return pool.open_call(inputs, outputs)
         found = pool.program.output_shapes
@@ -96,6 +102,14 @@ class LiteRTPlan(Plan):
     def _pool(self, shapes: Shapes) -> _InterpreterPool:
         program, opened = self.source.opened(shapes, self.threads)
         return _InterpreterPool(program, self.threads, opened)
+
+    def _keep(self, shapes: Shapes, pool: _InterpreterPool) -> None:
+        """Have a pool be the one that is dropped last; calls on one that is dropped keep it."""
+        pools = self._pools
+        pools.pop(shapes, None)
+        pools[shapes] = pool
+        for old in list(pools)[1 : max(len(pools) - MOST_SHAPES, 1)]:
+            pools.pop(old, None)
 
     def trim(self) -> None:
         """Drop all idle interpreters but one."""
