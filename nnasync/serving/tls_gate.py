@@ -77,14 +77,16 @@ class TlsGate(asyncio.Protocol):
             finally:
                 self._waiting.discard(self)
             if transport is not None:
-                self._hand_on(transport)
+                self.hand_on(transport)
 
-    def _hand_on(self, transport: Any) -> None:
+    def hand_on(self, transport: Any) -> None:
+        """Have a protocol go on with what has come behind the handshake, too."""
         protocol = self._make()
         transport.set_protocol(protocol)
         protocol.connection_made(transport)
-        for data in self._early:
-            protocol.data_received(data)
+        if self._early:
+            # At once: a protocol may be replaced by another one when it has seen a piece.
+            protocol.data_received(b"".join(self._early))
 
 
 def gated(

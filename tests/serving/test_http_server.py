@@ -28,7 +28,9 @@ pytest.importorskip("httptools", reason="the extra serve is not installed")
 
 import anyio.lowlevel
 
+from nnasync.serving.http_at_once import AtOnceConnection
 from nnasync.serving.http_server import Place, listening
+from nnasync.serving.tls_gate import TlsGate
 
 pytestmark = [pytest.mark.one_loop("uvicorn runs on asyncio"), pytest.mark.anyio]
 
@@ -279,6 +281,32 @@ async def test_many_clients_half_of_which_hang_up_leave_nothing() -> None:
         await until(lambda: outcomes(server) == {"completed": 65})
         assert all(answer.startswith(b"HTTP/1.1 200 ") for answer in answers)
         await until(lambda: len(os.listdir("/proc/self/fd")) <= before)
+
+
+async def test_pieces_that_come_with_the_end_of_a_handshake_are_one_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A large body replaces the protocol of its connection behind the first of them."""
+    content = json.dumps(body()).encode() + b" " * 100_000
+    head = f"POST {INFER} HTTP/1.1\r\nhost: x\r\ncontent-length: {len(content)}\r\n\r\n"
+    request = head.encode() + content
+    gates: list[TlsGate] = []
+    data_received = AtOnceConnection.data_received
+
+    def through_a_gate(self: AtOnceConnection, data: bytes) -> None:
+        gates.append(TlsGate(lambda: self, ssl.create_default_context(), Limits(), set(), set()))
+        for piece in (data[:1000], data[1000:2000], data[2000:]):
+            gates[-1].data_received(piece)
+        monkeypatch.setattr(AtOnceConnection, "data_received", data_received)
+        monkeypatch.setattr(AtOnceConnection, "connection_made", lambda self, transport: None)
+        gates[-1].hand_on(self.transport)
+
+    monkeypatch.setattr(AtOnceConnection, "data_received", through_a_gate)
+    async with at_port(body_s=2.0) as (_, address):
+        host, _, port = address.removeprefix("http://").partition(":")
+        async with await anyio.connect_tcp(host, int(port)) as stream:
+            await stream.send(request)
+            assert (await stream.receive()).startswith(b"HTTP/1.1 200 ")
 
 
 async def test_over_tls(tmp_path: Path) -> None:
