@@ -84,6 +84,7 @@ async def test_a_camera_of_the_server_by_number_or_path(name: str, path: str) ->
 
 
 @pytest.mark.one_loop("nothing is awaited")
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="there is no memory of the system")
 async def test_a_recording_in_the_memory_of_the_system_is_no_camera() -> None:
     with tempfile.NamedTemporaryFile(dir="/dev/shm", suffix=".mp4") as file:
         assert not sources.is_camera(file.name)
