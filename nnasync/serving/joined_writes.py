@@ -39,7 +39,9 @@ class JoinedWrites:
         self.set_protocol = transport.set_protocol
 
     def write(self, data: Any) -> None:
-        """Send it behind what waits, or let it wait."""
+        """Send it behind what waits, or let it wait; drop it where nobody is there any more."""
+        if self.is_closing():
+            return  # uvloop would raise an error, which uvicorn logs with its traceback.
         held, is_short = self._held, len(data) <= JOINED_BYTES
         if held is None and is_short:
             self._held = data

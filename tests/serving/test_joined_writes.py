@@ -48,6 +48,20 @@ class Wire(asyncio.Transport):
 
 @pytest.mark.one_loop("transports are those of asyncio")
 @pytest.mark.anyio
+async def test_what_is_written_to_who_has_gone_is_dropped() -> None:
+    """As the answer to a request that came behind one of which the client did not await the end."""
+    wire = Wire()
+    joined = JoinedWrites(wire, asyncio.get_running_loop())
+    joined.write(b"header")
+    wire.abort()
+    joined.write(b"body")
+    joined.write(bytes(JOINED_BYTES + 1))
+    await anyio.lowlevel.checkpoint()
+    assert wire.sent == [None]
+
+
+@pytest.mark.one_loop("transports are those of asyncio")
+@pytest.mark.anyio
 class TestOnALoop:
     async def test_a_header_and_its_body_are_one_write(self) -> None:
         wire = Wire()
