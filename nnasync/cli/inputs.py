@@ -47,7 +47,7 @@ async def read_input(
     fit.
     """
     if value == "zeros":
-        return np.full(port.shape, port.zero, port.dtype)
+        return np.full(_shape(port), port.zero, port.dtype)
     if value == "random":
         return _random(port, np.random.default_rng(seed))
     path = Path(value)
@@ -71,15 +71,27 @@ def _check_file(value: str, suffix: str, port: Port) -> None:
         raise InvalidArgument(f"input {port.name}: cannot read {value}: No such file or directory")
 
 
+def _shape(port: Port) -> tuple[int, ...]:
+    """The shape of made-up values: one example where their number is open."""
+    if port.is_settled:
+        return port.shape
+    if not port.shape or 0 in port.shape[1:]:
+        raise InvalidArgument(
+            f"input {port.name}: takes values of several shapes, {port}: give it some of a file"
+        )
+    return (1, *port.shape[1:])
+
+
 def _random(port: Port, generator: np.random.Generator) -> Array:
+    shape = _shape(port)
     if port.dtype.kind == "f":
-        return generator.random(port.shape).astype(port.dtype)
+        return generator.random(shape).astype(port.dtype)
     if port.dtype.kind == "b":
-        return generator.integers(0, 2, port.shape).astype(port.dtype)
+        return generator.integers(0, 2, shape).astype(port.dtype)
     limits = np.iinfo(port.dtype)
     high = limits.max if port.dtype.itemsize < 4 else 1
     low = limits.min if port.dtype.itemsize < 4 else 0
-    return generator.integers(low, high, port.shape, port.dtype, endpoint=True)
+    return generator.integers(low, high, shape, port.dtype, endpoint=True)
 
 
 async def _array(path: Path, port: Port) -> Array:
@@ -110,12 +122,23 @@ def _member(loaded: Any, path: Path, port: Port) -> Array:
 def _fitting(array: Array, path: Path, port: Port) -> Array:
     """The array in the input's shape, where only dimensions of 1 differ or it had none (raw)."""
     raw = path.suffix.lower() in (".bin", ".raw")
+    if not (port.is_settled or raw) and _is_taken(array, port):
+        return array
     same = [n for n in array.shape if n != 1] == [n for n in port.shape if n != 1]
     if array.size != math.prod(port.shape) or not (raw or same):
         raise InvalidArgument(
             f"input {port.name}: {path} has shape {array.shape}, the network takes {port.shape}"
         )
     return array.reshape(port.shape)
+
+
+def _is_taken(array: Array, port: Port) -> bool:
+    """Whether an array is of a shape that an input of an open one takes."""
+    if not port.shape:
+        return True
+    return len(array.shape) == len(port.shape) and all(
+        wanted in (0, size) for size, wanted in zip(array.shape, port.shape, strict=True)
+    )
 
 
 async def _picture(path: Path, port: Port, span: tuple[float, float]) -> Array:

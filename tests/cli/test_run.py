@@ -88,6 +88,25 @@ def test_what_was_compiled_is_kept(
     assert "doubling on nnasync-reference (cache: hit)" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("value", ["zeros", "random"])
+def test_made_up_values_have_one_example_and_no_shape_that_nobody_knows(
+    value: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of an open dimension there were no values at all: an empty run in no time."""
+    for name, shape in (("batch", (0, 4)), ("open", (1, 0, 4))):
+        builder = nn.ModelBuilder(name)
+        x = builder.input("x", shape)
+        builder.output("y", builder.add(x, x))
+        nn.save(builder.build(), tmp_path / f"{name}.nnm")
+    (told,) = run_json(capsys, tmp_path / "batch.nnm", "--input", value)["outputs"]
+    assert told["shape"] == [1, 4]
+    assert main(["run", str(tmp_path / "open.nnm"), "--input", value]) == 1
+    assert "takes values of several shapes, x float32[1, ?, 4]" in capsys.readouterr().err
+    np.save(tmp_path / "x.npy", np.ones((1, 3, 4), np.float32))
+    (told,) = run_json(capsys, tmp_path / "open.nnm", "--input", tmp_path / "x.npy")["outputs"]
+    assert told["shape"] == [1, 3, 4]
+
+
 def test_text_output(doubling: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", str(doubling), "--input", "random", "--priority", "high"]) == 0
     told = capsys.readouterr().out
