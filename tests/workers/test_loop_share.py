@@ -9,11 +9,13 @@ from collections.abc import Callable
 import anyio
 import pytest
 
+from nnasync._core.clock import now_ns
 from nnasync._core.wakeup import yield_now
 from nnasync._core.workers import Given, StopFlag, Task
 from nnasync.errors import GeneralFailure
 from nnasync.hal import NEVER_NS, Priority
-from tests.workers.steering import HIGH, LOW, MEDIUM, MS, PATIENCE_S, Rig, Steps, wait
+from tests.rigs import ManualWatchdog
+from tests.workers.steering import HIGH, LOW, MEDIUM, MS, PATIENCE_S, Rig, Steps, until, wait
 
 pytestmark = [
     pytest.mark.anyio,
@@ -253,4 +255,31 @@ async def test_memory_is_let_go_where_whoever_hears_of_the_end_means_the_whole_p
 
     await anyio.to_thread.run_sync(interrupted)
     assert seen == ["second", "let go"]
+    first.permit()
+
+
+async def test_what_is_due_for_its_age_gets_a_thread_where_the_worker_hangs(rigs: Rigs) -> None:
+    """Only a worker may take that, and no other one is coming."""
+    rig, seen = rigs(2, aging_ns=1), list[str]()
+    first = occupied(rig)
+    task = spread(rig, Noted("second", seen))
+    rig.workers.loop_share.arm()
+    await done(task)
+    first.permit()
+
+
+async def test_what_waits_behind_one_that_is_too_late_is_not_forgotten(rigs: Rigs) -> None:
+    rig, seen = rigs(2, watchdog=ManualWatchdog()), list[str]()
+    first = occupied(rig)
+    late = rig.task(Noted("late", seen), deadline_ns=now_ns() + 50 * MS)
+    late.is_spread = True
+    rig.workers.submit(late)
+    task = spread(rig, Noted("behind", seen))
+    until(lambda: now_ns() > late.deadline_ns)
+    rig.workers.loop_share.arm()
+    await yield_now()
+    await yield_now()
+    rig.workers._expire(late)
+    await done(task)
+    assert seen == ["behind"]
     first.permit()

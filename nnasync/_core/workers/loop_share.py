@@ -7,7 +7,9 @@ ended meanwhile is heard of in between, and the stall budget holds as for all in
 
 It leaves to a worker what that will take soon: whoever waits for what the worker does now would
 hear of its end only after a run here. Since that is an expectation, it looks again after a while:
-what the worker does may take longer than it ever did, or hang.
+what the worker does may take longer than it ever did, or hang. It also looks again where the next
+one is not for it; and where only a worker can tell which that is, since one is due for its age or
+too late, it wakes one.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from nnasync._core.workers.task import Task, raise_fatal
 from nnasync._core.workers.worker_thread import Worker
 from nnasync.errors import NNError, ResourceExhaustedTransient
 from nnasync.hal import Priority
-from nnasync.scheduler import Scheduler
+from nnasync.scheduler import Job, Scheduler
 
 _running_loop = asyncio._get_running_loop
 _LOOK_AGAIN_S = 0.01
@@ -53,13 +55,14 @@ class LoopShare:
         running: Running,
         coming: Callable[[], int],
         run: Callable[[Task, Turn], NNError | None],
+        regular_worker: Callable[[], Worker | None],
         low_worker: Callable[[], Worker | None],
     ) -> None:
         """`coming` is how many workers are about to ask for work.
 
         `run` runs a task that was taken to its end, or until it is stopped, and tells its failure.
-        `low_worker` gives the thread that is to be woken for LOW work, which may find a core free
-        now. It and `coming` are called with the lock held.
+        `regular_worker` and `low_worker` give the thread that is to be woken for such work; LOW may
+        find a core free now. They and `coming` are called with the lock held.
         """
         self._scheduler = scheduler
         self._lock = lock
@@ -67,6 +70,7 @@ class LoopShare:
         self._running = running
         self._coming = coming
         self._run = run
+        self._regular_worker = regular_worker
         self._low_worker = low_worker
         self._here = _Here()
 
@@ -98,10 +102,8 @@ class LoopShare:
 
     def _leave_core(self) -> None:
         """Have LOW work begin where it waited for this thread."""
-        with self._lock, contextlib.suppress(ResourceExhaustedTransient):
-            worker = self._low_worker()
-            if worker is not None:
-                worker.wake()
+        with self._lock:
+            _wake(self._low_worker)
 
     def _look_again(self) -> None:
         """Have another look after a while, where what is queued was left to workers."""
@@ -118,6 +120,7 @@ class LoopShare:
         now = now_ns()
         task = self._scheduler.first(now, REGULAR)
         if not isinstance(task, Task) or not task.is_spread or self._lane.closed:
+            self._pass_over(task)
             return None
         run_ns = task.estimate.best_ns
         queued = self._scheduler.queued(REGULAR)
@@ -133,3 +136,19 @@ class LoopShare:
         self._scheduler.next(now, REGULAR)
         self._running.begin(task, worker)
         return task
+
+    def _pass_over(self, task: Job | None) -> None:
+        """Leave the next one to a worker, but not what waits behind it; the lock is held."""
+        if self._lane.closed or self._scheduler.only is None or not self._scheduler.queued(REGULAR):
+            return
+        if task is None:
+            _wake(self._regular_worker)
+        self._look_again()
+
+
+def _wake(choose: Callable[[], Worker | None]) -> None:
+    """Wake the thread that is chosen, if one can be had; the lock is held."""
+    with contextlib.suppress(ResourceExhaustedTransient):
+        worker = choose()
+        if worker is not None:
+            worker.wake()

@@ -87,7 +87,8 @@ class Workers:
         )
         self.turns = self.inline.turns
         work = self._scheduler, self._lock, self.inline, self._running
-        self.loop_share = LoopShare(*work, self._coming, self._run, self._low_worker)
+        others = lambda: self._idle_worker(REGULAR), self._low_worker
+        self.loop_share = LoopShare(*work, self._coming, self._run, *others)
         shared = watchdog, self._lock, self._demotion, self._running, self._workers
         self._surroundings = Surroundings(*shared, lambda: self.inline.ns, self._low_worker)
         self.helper_threads = HelperThreads(watchdog, tracer)
