@@ -367,6 +367,29 @@ async def test_a_network_is_revived(tmp_path: Path) -> None:
         os.kill(device.pid, signal.SIGKILL)
 
 
+async def test_a_network_whose_device_dies_while_it_is_compiled_is_revived() -> None:
+    """The next process is there before the network is: nobody sees any more that one has died."""
+    async with nn.open_runtime(
+        devices=[REFERENCE], isolate=[REFERENCE], options=REVIVING
+    ) as runtime:
+        devices: Any = runtime._devices
+        (device,), sized = devices.services, devices.sized
+
+        async def after_a_death(model: hal.Model) -> hal.Model:
+            devices.sized = sized
+            os.kill(device.pid, signal.SIGKILL)
+            await device.lost
+            await device.connected()
+            found: hal.Model = await sized(model)
+            return found
+
+        devices.sized = after_a_death
+        net = await runtime.compile(rigs.doubler())
+        before = net._prepared
+        await rigs.until(lambda: net._prepared is not before)
+        assert (await net(rigs.ROW)).tolist() == (2 * rigs.ROW).tolist()
+
+
 async def test_a_network_with_a_stand_in_goes_on_and_comes_back() -> None:
     if importlib.util.find_spec("ai_edge_litert") is None:
         pytest.skip("needs LiteRT")

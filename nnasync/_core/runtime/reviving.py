@@ -2,8 +2,8 @@
 
 Calls that were in flight have failed by then, and those that begin meanwhile fail too. When the new
 process is there and has the model, calls go to it. Where it was on another machine and that takes
-long, the network goes to others of its devices that are there. A burst ends with its process, and
-its state with it.
+long, the network goes to others of its devices, once one of those elsewhere is there. A burst ends
+with its process, and its state with it.
 
 Nothing that fails here is fatal: it is logged, and tried again or left as it is.
 """

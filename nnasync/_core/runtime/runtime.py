@@ -340,9 +340,9 @@ class Runtime:
         mark = self.tracer.mark(Layer.RUNTIME, Phase.COMPILATION, source.name)
         with begun(spec.deadline), mark, self._plans.claim() as claim:
             spec, ahead = await self._begun(source, spec, claim)
+            reviver = self._reviver(spec)
             compile = functools.partial(self._compiled, spec, ahead)
             compilation = await self._plans.compiled(spec, compile, claim)
-        reviver = self._reviver(spec)
         source.forget_ahead()
         anytime = msgspec.structs.replace(spec, deadline=None)
         anew = msgspec.structs.replace(anytime, wait="best", again=True, in_background=True)
