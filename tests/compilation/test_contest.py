@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import nnasync as nn
-from nnasync._core.compilation import CompileSpec, compile_model
-from nnasync._core.compilation.samples import samples_of
+from nnasync._core.compilation import CompileSpec, compile_model, contest
+from nnasync._core.compilation.samples import neighbors, samples_of
 from nnasync.engine import StopFlag
 from nnasync.errors import GeneralFailure
 from tests.compilation.rig import (
@@ -106,6 +106,24 @@ async def test_floats_may_be_as_far_as_the_last_bit_of_inputs_takes_them(
         net = await rt.compile(model)
         assert (won(net)[0] == "other") is agrees
         assert (verdict_of(net.report(), "other") == "disagrees with the reference") is not agrees
+
+
+async def test_neighbors_of_the_inputs_are_made_apart_from_the_loop(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of large pictures take long."""
+    threads = list[int]()
+
+    def noted(inputs: Any, seed: int) -> Any:
+        threads.append(threading.get_ident())
+        return neighbors(inputs, seed)
+
+    monkeypatch.setattr(contest, "neighbors", noted)
+    other = FakeEngine("other", clock, way(us=1, error=0.002))
+    async with competing(other, FakeEngine("right", clock, way(us=100))) as rt:
+        await rt.compile(ill_conditioned())
+    assert threads
+    assert threading.get_ident() not in threads
 
 
 async def test_where_only_who_disagrees_is_allowed_the_report_says_so(clock: ManualClock) -> None:

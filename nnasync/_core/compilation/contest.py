@@ -214,11 +214,15 @@ class _Contest:
     async def _answers_to_neighbors(self) -> list[list[Array]]:
         """What the reference makes of the last bit of the inputs; nothing where it cannot say."""
         if self._rounded is None:
-            samples = [neighbors(each, seed) for seed, each in enumerate(self._samples.inputs)]
+            samples = await in_helper_thread(self._neighbors, abandon_on_cancel=True)
             reference = self._reference
             answers = None if reference is None else await self._asked(reference, samples)
             self._rounded = [answer.outputs for answer in answers or ()]
         return self._rounded
+
+    def _neighbors(self) -> list[list[Array]]:
+        """The samples with each float moved by its last bit."""
+        return [neighbors(inputs, seed) for seed, inputs in enumerate(self._samples.inputs)]
 
     async def _answers(self, standing: Standing) -> list[SampleAnswer] | None:
         """Its answers to the samples; None, and its failure noted, if it has none."""
