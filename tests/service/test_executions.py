@@ -320,6 +320,14 @@ async def test_what_else_is_under_way_is_answered_over_the_old_queues() -> None:
         await until(lambda: len(queue_threads()) == 2)
 
 
+async def test_queues_that_end_before_anything_is_sent_are_followed_by_others() -> None:
+    async with at_rest() as (_it, prepared, slot):
+        before = controller_of(prepared)
+        assert before is not None
+        before.close(errors.GeneralFailure("a result that is none"))
+        await check(prepared, slot)
+
+
 async def test_the_end_of_the_service_in_the_middle() -> None:
     async with under_way() as (it, prepared, slot, _engine, call):
         it.disconnect()

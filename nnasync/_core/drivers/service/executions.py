@@ -18,6 +18,7 @@ from nnasync._core.workers import contained
 from nnasync._core.workers.inline import Turns
 from nnasync.burst import BurstController, LocalChannel, Outcome
 from nnasync.errors import (
+    BadState,
     DeviceDied,
     DeviceUnavailable,
     NNError,
@@ -100,7 +101,7 @@ class Executions:
             began_ns = now_ns()
             try:
                 outcome = queues.controller.ask(form, config)
-            except (DeviceDied, DeviceUnavailable):
+            except (BadState, DeviceDied, DeviceUnavailable):
                 outcome = None
             self._turns.here.spend(now_ns() - began_ns)
             if isinstance(outcome, int):
