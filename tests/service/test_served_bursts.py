@@ -540,3 +540,28 @@ async def test_what_is_sent_while_the_burst_closes_is_answered_once(
         await rigs.until(lambda: bool(answers))
         (answer,) = [msgspec.msgpack.decode(each, type=BurstResult) for each in answers]
         assert answer.status == errors.DeviceUnavailable.status
+
+
+class Dying:
+    """Traces whose first question is asked while the service dies."""
+
+    def __init__(self, link: Any, disconnect: Callable[[], object]) -> None:
+        self._link = link
+        self._disconnect = disconnect
+
+    @property
+    def is_on(self) -> bool:
+        self._disconnect()
+        self._link.over.wait_blocking(rigs.GUARD_S)
+        return False
+
+
+async def test_who_asks_while_the_service_dies_hears_that_it_died() -> None:
+    async with served() as it:
+        client, slot = await opened(it), Slot()
+        link: Any = it.device.link
+        arguments = client.controller.encode(slot.request)
+        link.traces = Dying(link, it.disconnect)
+        with pytest.raises(errors.DeviceDied):
+            client.controller.ask(arguments)
+        client.close()

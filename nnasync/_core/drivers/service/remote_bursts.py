@@ -263,12 +263,24 @@ class RemoteBurst:
         config = ExecutionConfig(
             message.measure, message.deadline_ns, message.loop_timeout_ns, None, message.priority
         )
-        return self.exchange(message.serial, message.arguments, config)
+        return self._exchanged(message.serial, message.arguments, config)
 
     def exchange(
         self, serial: int, arguments: bytes, config: ExecutionConfig
     ) -> BurstResult | None:
-        """Send a request and look for its answer, which the thread hands on where it is late."""
+        """Send a request and look for its answer, which the thread hands on where it is late.
+
+        Raises DeviceDied, or why else it cannot be sent; it may have been answered with that too.
+        """
+        try:
+            return self._exchanged(serial, arguments, config)
+        except _AnsweredAtTheEnd as error:
+            self._link.check()
+            raise DeviceUnavailable(str(error)) from error.__cause__
+
+    def _exchanged(
+        self, serial: int, arguments: bytes, config: ExecutionConfig
+    ) -> BurstResult | None:
         self._link.check()
         if self._callback is not None:
             known = self._known.get(arguments)
