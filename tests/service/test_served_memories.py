@@ -102,6 +102,15 @@ def test_what_was_refused_stays_so_until_it_is_forgotten() -> None:
             them.pool(2)
 
 
+@pytest.mark.parametrize("most_bytes", [SIZE, 1], ids=["memory", "too much of it"])
+def test_nobody_waits_for_what_was_given_back(most_bytes: int) -> None:
+    """Whether it could be used or not: a request for it may still be on its way."""
+    with memories(Limits(bytes=most_bytes)) as them:
+        offer(them, 1)
+        them.forget(ForgetMemory(1))
+        assert isinstance(Waiting(them, 1).error(), InvalidArgument)
+
+
 def test_memory_that_is_offered_again_is_there() -> None:
     with memories(Limits(memories=1)) as them:
         offer(them, 1)

@@ -99,6 +99,7 @@ class Memories:
         pool = self._pools.pop(number, None)
         if isinstance(pool, Pool):
             self._usage.give(pool.size, 1)
+        if pool is not None:
             # A thread that reads a stale request is not to wait for it as for what is on its way.
             self._refuse(number, InvalidArgument(f"memory {number} was given back"))
         requests = self._requests
