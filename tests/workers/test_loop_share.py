@@ -15,7 +15,7 @@ from nnasync._core.workers import Given, StopFlag, Task
 from nnasync.errors import GeneralFailure
 from nnasync.hal import NEVER_NS, Priority
 from tests.rigs import ManualWatchdog
-from tests.workers.steering import HIGH, LOW, MEDIUM, MS, PATIENCE_S, Rig, Steps, until, wait
+from tests.workers.steering import HIGH, LOW, MEDIUM, MS, PATIENCE_S, Rig, Steps, wait
 
 pytestmark = [
     pytest.mark.anyio,
@@ -271,11 +271,11 @@ async def test_what_is_due_for_its_age_gets_a_thread_where_the_worker_hangs(rigs
 async def test_what_waits_behind_one_that_is_too_late_is_not_forgotten(rigs: Rigs) -> None:
     rig, seen = rigs(2, watchdog=ManualWatchdog()), list[str]()
     first = occupied(rig)
-    late = rig.task(Noted("late", seen), deadline_ns=now_ns() + 50 * MS)
+    late = rig.task(Noted("late", seen), deadline_ns=now_ns() + 3_600_000 * MS)
     late.is_spread = True
     rig.workers.submit(late)
     task = spread(rig, Noted("behind", seen))
-    until(lambda: now_ns() > late.deadline_ns)
+    late.deadline_ns = now_ns()
     rig.workers.loop_share.arm()
     await yield_now()
     await yield_now()
