@@ -42,7 +42,11 @@ class Pace:
         return least_ns / self._servers * (self._factors[priority] * _CAUTION or 1.0)
 
     def grow_old(self, priority: int, now_ns: int) -> None:
-        """Note that somebody is about to be refused; while others wait their time is news."""
+        """Let what was learnt grow old before somebody is refused for it.
+
+        While others wait it does so only until the last one left the queue: that it does not move
+        since is news as well.
+        """
         factor, at_ns = self._factors[priority], self._last_ns[priority] or now_ns
         old_ns = at_ns - self._known_ns[priority]
         if factor and old_ns > 0:
