@@ -84,7 +84,8 @@ class ServiceDevice(KnownDevice):
 
         Raises DeviceUnavailable where there is none, or one of another version of nnasync.
         """
-        supervisor = Supervisor(source, name or str(source), hang_after_s=hang_after_s)
+        who = name or str(source)
+        supervisor = Supervisor(source, who, hang_after_s=hang_after_s, called=called)
         try:
             session = await supervisor.connected()
         except BaseException:

@@ -82,9 +82,13 @@ class ConnectedSession:
 class Supervisor:
     """The session with a service, and the next one where that is over."""
 
-    def __init__(self, source: Source, name: str, *, hang_after_s: float) -> None:
-        """A service that is silent for `hang_after_s` while it is awaited is killed; 0: never."""
+    def __init__(self, source: Source, name: str, *, hang_after_s: float, called: str = "") -> None:
+        """A service that is silent for `hang_after_s` while it is awaited is killed; 0: never.
+
+        `called` is how instruments are told of its device, if that is not by its own name.
+        """
         self.name = name
+        self._called = called
         self.traces = Traces()
         self._source = source
         self._hang_after_s = hang_after_s
@@ -185,7 +189,7 @@ class Supervisor:
             self._starting = self._under_way = None
             if error is None:
                 self.session = session
-                self.traces.follow(session.link, session.welcome.name)
+                self.traces.follow(session.link, self._called or session.welcome.name)
                 if self._closed:
                     session.link.close()
         if error is not None:
