@@ -245,16 +245,17 @@ async def test_memory_is_let_go_where_whoever_hears_of_the_end_means_the_whole_p
 
     def interrupted() -> None:
         loop = asyncio.new_event_loop()
-        task = spread(rig, Noted("second", seen))
+        task, behind = (spread(rig, Noted(name, seen)) for name in ("second", "behind"))
         task.fence.add_callback(exits)
         task.when_released(lambda: seen.append("let go"))
         loop.call_soon(rig.workers.loop_share.arm)
         with pytest.raises(SystemExit):
             loop.run_until_complete(task.fence)
+        loop.run_until_complete(done(behind))
         loop.close()
 
     await anyio.to_thread.run_sync(interrupted)
-    assert seen == ["second", "let go"]
+    assert seen == ["second", "let go", "behind"], "and who goes on all the same has the rest"
     first.permit()
 
 

@@ -93,11 +93,13 @@ class LoopShare:
         here.loop = None
         with self._lock:
             task = self._take(here.worker, turn)
-        failure = None if task is None else self._run(task, turn)
-        if task is not None and self._scheduler.queued(REGULAR):
-            self.arm()
-        elif self._scheduler.totals[Priority.LOW]:
-            self._leave_core()
+        try:
+            failure = None if task is None else self._run(task, turn)
+        finally:
+            if task is not None and self._scheduler.queued(REGULAR):
+                self.arm()
+            elif self._scheduler.totals[Priority.LOW]:
+                self._leave_core()
         raise_fatal(failure)
 
     def _leave_core(self) -> None:
