@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from nnasync._core.workers import surroundings
+from nnasync._core.workers import Worker, surroundings
 from nnasync._core.workers.demotion import LowOsPriority
+from nnasync._core.workers.running import LOW as LOW_ONLY
 from nnasync.machine import Busy
 from tests.workers.steering import HIGH, LOW, Rig, Steps, until
 
@@ -45,6 +47,34 @@ def meter(monkeypatch: pytest.MonkeyPatch) -> type[Meter]:
 
 def lowered(rig: Rig) -> list[bool]:
     return [worker.demoted for worker in rig.workers._workers if LOW in worker.priorities]
+
+
+class Thread:
+    """In place of one of the system's."""
+
+    def __init__(self, native_id: int) -> None:
+        self.native_id = native_id
+
+
+def test_a_thread_that_has_ended_is_not_taken_for_others(
+    rigs: Callable[..., Rig], meter: type[Meter], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it had used is missing in the sum, as if others had used that."""
+    looking, workers = rigs(1).workers._surroundings, list[Any]()
+    looking._workers = workers
+    ran_ns: dict[int, int | None] = {1: 10**12, 2: 0}
+    monkeypatch.setattr(surroundings, "ran_ns", ran_ns.get)
+    meter.others = 0.25
+    old, new = Worker(LOW_ONLY), Worker(LOW_ONLY)
+    old.thread, new.thread = Thread(1), Thread(2)  # type: ignore[assignment]
+    workers.append(old)
+    assert [looking._others(), looking._others()] == [None, 0.25]
+    workers[:] = [old, new]
+    assert looking._others() == 0.25
+    ran_ns[1] = None
+    assert looking._others() is None, "it has ended, and is still in the list"
+    workers[:] = [new]
+    assert looking._others() == 0.25
 
 
 def answered(rig: Rig) -> bool:

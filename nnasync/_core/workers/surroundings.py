@@ -57,7 +57,7 @@ class Surroundings:
         self._low_worker = low_worker
         self._alarm = EarliestAlarm(watchdog, self._look)
         self._meter: CpuMeter | None = None
-        self._before = 0, 0
+        self._before: tuple[int, int, dict[int, int]] = 0, 0, {}
         self._idle_looks = 0
         self._has_begun = self._closed = False
 
@@ -118,18 +118,26 @@ class Surroundings:
         return None
 
     def _others(self) -> float | None:
-        """The share of the cores that others took since the last look; None at the first."""
-        before, self._before = self._before, (now_ns(), self._used_ns())
+        """The share of the cores that others took since the last look.
+
+        None at the first, and where a worker has ended meanwhile: nobody knows what it used last.
+        """
+        before = self._before
+        now, inline_ns, used_ns = self._before = now_ns(), self._inline_ns(), self._used_ns()
         if self._meter is None:
             self._meter = CpuMeter()
             return None
         busy = self._meter.lap()
-        available_ns = max(self._before[0] - before[0], 1) * busy.cores
-        ours = (self._before[1] - before[1]) / available_ns
-        return max(0.0, busy.machine - busy.stolen - ours)
+        if not before[2].keys() <= used_ns.keys():
+            return None
+        ours_ns = inline_ns - before[1]
+        ours_ns += sum(each - before[2].get(thread, 0) for thread, each in used_ns.items())
+        available_ns = max(now - before[0], 1) * busy.cores
+        return max(0.0, busy.machine - busy.stolen - ours_ns / available_ns)
 
-    def _used_ns(self) -> int:
-        """Processor time so far of the workers and of executions on threads of loops."""
+    def _used_ns(self) -> dict[int, int]:
+        """Processor time so far of each worker, by the number of its thread."""
         threads = [worker.thread for worker in tuple(self._workers)]
         numbers = [each.native_id for each in threads if each is not None]
-        return self._inline_ns() + sum(ran_ns(each) or 0 for each in numbers if each is not None)
+        found = {each: ran_ns(each) for each in numbers if each is not None}
+        return {each: used_ns for each, used_ns in found.items() if used_ns is not None}
