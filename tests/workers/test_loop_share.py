@@ -207,9 +207,12 @@ async def test_an_interrupt_ends_the_run_and_reaches_who_runs_the_loop(rigs: Rig
         tasks.append(spread(rig, Noted("interrupted", seen, KeyboardInterrupt())))
         tasks.append(spread(rig, Noted("behind", seen)))
         loop.call_soon(rig.workers.loop_share.arm)
+        waiting = asyncio.ensure_future(tasks[0].fence, loop=loop)
         with pytest.raises(KeyboardInterrupt):
-            loop.run_until_complete(tasks[0].fence)
+            loop.run_until_complete(waiting)
         loop.run_until_complete(tasks[1].fence)
+        # Else it would be told of at some time, within another test.
+        assert isinstance(waiting.exception(), GeneralFailure)
         loop.close()
 
     await anyio.to_thread.run_sync(interrupted)
