@@ -55,14 +55,15 @@ class LoopShare:
         running: Running,
         coming: Callable[[], int],
         run: Callable[[Task, Turn], NNError | None],
-        regular_worker: Callable[[], Worker | None],
+        idle_worker: Callable[[tuple[Priority, ...]], Worker | None],
         low_worker: Callable[[], Worker | None],
     ) -> None:
         """`coming` is how many workers are about to ask for work.
 
         `run` runs a task that was taken to its end, or until it is stopped, and tells its failure.
-        `regular_worker` and `low_worker` give the thread that is to be woken for such work; LOW may
-        find a core free now. They and `coming` are called with the lock held.
+        `idle_worker` gives the thread that is to be woken for work of these priorities, and
+        `low_worker` the one for LOW, which may find a core free now. They and `coming` are called
+        with the lock held.
         """
         self._scheduler = scheduler
         self._lock = lock
@@ -70,7 +71,7 @@ class LoopShare:
         self._running = running
         self._coming = coming
         self._run = run
-        self._regular_worker = regular_worker
+        self._idle_worker = idle_worker
         self._low_worker = low_worker
         self._here = _Here()
 
@@ -144,7 +145,7 @@ class LoopShare:
         if self._lane.closed or self._scheduler.only is None or not self._scheduler.queued(REGULAR):
             return
         if task is None:
-            _wake(self._regular_worker)
+            _wake(lambda: self._idle_worker(REGULAR))
         self._look_again()
 
 

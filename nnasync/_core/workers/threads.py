@@ -86,9 +86,8 @@ class Workers:
             load=self._load,
         )
         self.turns = self.inline.turns
-        work = self._scheduler, self._lock, self.inline, self._running
-        others = lambda: self._idle_worker(REGULAR), self._low_worker
-        self.loop_share = LoopShare(*work, self._coming, self._run, *others)
+        work = self._scheduler, self._lock, self.inline, self._running, self._coming, self._run
+        self.loop_share = LoopShare(*work, self._idle_worker, self._low_worker)
         shared = watchdog, self._lock, self._demotion, self._running, self._workers
         self._surroundings = Surroundings(*shared, lambda: self.inline.ns, self._low_worker)
         self.helper_threads = HelperThreads(watchdog, tracer)
