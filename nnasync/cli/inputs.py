@@ -1,10 +1,11 @@
 """Inputs of a network from what the user names: files of arrays, sound or pictures, random, zeros.
 
-Pictures are scaled to the input's height and width; their channels are last, or first as in most
-ONNX files. A quantized input takes their bytes as they are (shifted by 128 if it is signed); a
-float input takes them between 0 and 1, or in a range that is asked for. Sound is given as samples,
-cut or filled with zeros to the size of the input: the first hop of it. An input that clearly takes
-something else (features that are computed of sound) gets samples only if they are asked for.
+Pictures are scaled to the height and width of the input, or keep their own where it leaves these
+open; channels are last, or first as in most ONNX files. A quantized input takes their bytes as they
+are (shifted by 128 if it is signed); a float input takes them between 0 and 1, or in a range that
+is asked for. Sound is given as samples, cut or filled with zeros to the size of the input: the
+first hop of it. An input that clearly takes something else (features that are computed of sound)
+gets samples only if they are asked for.
 """
 
 from __future__ import annotations
@@ -142,9 +143,10 @@ def _is_taken(array: Array, port: Port) -> bool:
 
 
 async def _picture(path: Path, port: Port, span: tuple[float, float]) -> Array:
-    target = PictureInput.of(port)
+    is_open = 0 in port.shape
+    target = PictureInput.of(port, size=(1, 1) if is_open else None)
     pixels: Literal["gray", "rgb24"] = "gray" if target.channels == 1 else "rgb24"
-    size = (target.height, target.width)
+    size = None if is_open else (target.height, target.width)
     try:
         async with video_file(path, size=size, pixels=pixels, pace="fast") as frames:
             frame: Array = (await anext(frames)).data
@@ -153,7 +155,8 @@ async def _picture(path: Path, port: Port, span: tuple[float, float]) -> Array:
         raise InvalidArgument(
             f"input {port.name}: cannot read a picture from {path}: {reason}"
         ) from error
-    values = prepare(frame, port).input
+    height, width = frame.shape[:2]
+    values = prepare(frame, port, size=(height, width) if is_open else None).input
     if port.dtype.kind != "f":
         return values
     low, high = span

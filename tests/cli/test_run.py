@@ -42,7 +42,7 @@ def echo(path: Path, shape: tuple[int, ...], type: nn.OperandType | None = None)
     """A network that gives its input back, times 1 and plus 0."""
     builder = nn.ModelBuilder("echo")
     x = builder.input("x", shape)
-    builder.output("y", builder.add(x, np.zeros(shape, np.float32)))
+    builder.output("y", builder.add(x, np.zeros([n or 1 for n in shape], np.float32)))
     nn.save(builder.build(), path)
     return path
 
@@ -174,6 +174,19 @@ def test_picture(tmp_path: Path, shape: tuple[int, ...]) -> None:
     channels = np.moveaxis(result, shape.index(3), 0)
     np.testing.assert_allclose(channels[0], 1.0, atol=0.02)
     np.testing.assert_allclose(channels[1:], -1.0, atol=0.02)
+
+
+@pytest.mark.parametrize("shape", [(1, 0, 0, 3), (1, 3, 0, 0)], ids=["last", "first"])
+def test_a_picture_for_an_input_of_any_size_keeps_its_own(
+    tmp_path: Path, shape: tuple[int, ...]
+) -> None:
+    model = echo(tmp_path / "echo.nnm", shape)
+    picture = red_picture(tmp_path / "red.png")
+    assert main(["run", str(model), f"--input={picture}", f"--output={tmp_path}"]) == 0
+    result = saved(tmp_path, "y")
+    assert result.shape == ((1, 3, 8, 12) if shape[1] else (1, 8, 12, 3))
+    channels = np.moveaxis(result, shape.index(3), 0)
+    np.testing.assert_allclose(channels[0], 1.0, atol=0.02)
 
 
 def test_a_file_that_is_no_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
