@@ -34,6 +34,7 @@ class BodyInPlace(asyncio.BufferedProtocol):
         self._header = memoryview(bytearray(HEADER_BYTES))
         self._body: memoryview | None = None
         self._rest = self._header
+        # All but the data is the connection's own; mypy takes methods for what nobody sets.
         self.connection_lost = connection.connection_lost  # type: ignore[method-assign]
         self.eof_received = connection.eof_received  # type: ignore[method-assign]
         self.pause_writing = connection.pause_writing  # type: ignore[method-assign]

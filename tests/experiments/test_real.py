@@ -177,15 +177,19 @@ async def test_clients_have_their_reservations() -> None:
         )
         for name in ("large", "small")
     ]
-    policy = Reservations({1: Reservation(15 * MS, 20 * MS), 2: Reservation(5 * MS, 20 * MS)})
-    result = await ran(*streams, duration_ns=400 * MS, policy=policy)
-    adds_up(result)
-    large, small = (
-        sum(span.ended_ns - span.began_ns for span in result.spans if span.stream == number)
-        for number in (0, 1)
-    )
-    assert small < large  # How much less depends on what else the machine does: see the simulation.
-    assert result.policy == "reservations"
+    shares = {1: Reservation(15 * MS, 20 * MS), 2: Reservation(5 * MS, 20 * MS)}
+    # Who else keeps the cores busy changes what each of them gets, but not time after time.
+    for _ in range(5):
+        result = await ran(*streams, duration_ns=400 * MS, policy=Reservations(shares))
+        adds_up(result)
+        assert result.policy == "reservations"
+        large, small = (
+            sum(span.ended_ns - span.began_ns for span in result.spans if span.stream == number)
+            for number in (0, 1)
+        )
+        if 1.5 < large / small < 6:
+            break
+    assert 1.5 < large / small < 6
 
 
 async def test_a_bad_policy_is_told_in_the_record() -> None:
