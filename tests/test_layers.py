@@ -178,14 +178,8 @@ def files_in_circles() -> set[str]:
     return {".".join(name) for name in needs}
 
 
-STILL_IN_CIRCLES = {
-    *("drivers.service.remote_launches", "drivers.service.link", "drivers.service.client_tracing"),
-}
-"""Whoever takes one of these apart takes it off this list."""
-
-
-def test_no_more_files_import_each_other() -> None:
-    assert files_in_circles() == STILL_IN_CIRCLES
+def test_no_files_import_each_other() -> None:
+    assert files_in_circles() == set()
 
 
 def test_every_row_is_a_set_of_modules_named_once() -> None:

@@ -574,11 +574,18 @@ async def test_who_gives_up_allocating_a_buffer_leaves_none() -> None:
         async def allocate() -> Any:
             return await it.device.allocate(BufferDesc(), [prepared], role, [])
 
+        answered = []  # Sooner than it was given up: by a service that is quicker than this loop.
+
+        async def allocate_for_nobody() -> None:
+            answered.append(await allocate())
+
         for _ in range(3):
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(allocate)
-                while not it.device.link.is_awaited():
+                tasks.start_soon(allocate_for_nobody)
+                while not (it.device.link.is_awaited() or answered):
                     await anyio.lowlevel.checkpoint()
                 tasks.cancel_scope.cancel()
+            while answered:
+                await answered.pop().close()
             buffer = await allocate()
             await buffer.close()

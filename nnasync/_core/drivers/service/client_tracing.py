@@ -18,21 +18,19 @@ import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import anyio
 
 from nnasync._core.clock import now_ns
+from nnasync._core.drivers.service.call_observer import CallObserver
+from nnasync._core.drivers.service.link import ControlCall, Link
+from nnasync._core.drivers.service.remote_fence import RemoteFence
 from nnasync._core.wire.messages import Trace, decode
 from nnasync._core.wire.span_forms import Spans, arrivals, departures, records_of
 from nnasync.errors import BadState, InvalidArgument, NNError
 from nnasync.fences import Fence
 from nnasync.tracing import Layer, Mark, Phase, Tracer
 from nnasync.tracing.records import Record, TrackPlace
-
-if TYPE_CHECKING:
-    from nnasync._core.drivers.service.link import ControlCall, Link
-    from nnasync._core.drivers.service.remote_launches import RemoteFence
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +43,7 @@ _links = itertools.count(1)
 _local_fences = itertools.count(1)
 
 
-class Traces:
+class Traces(CallObserver):
     """What instruments hear of one device in another process, over all of its connections."""
 
     def __init__(self) -> None:
@@ -88,7 +86,7 @@ class Traces:
 
     def mark(self, what: str) -> contextlib.AbstractContextManager[None]:
         """Report what is done inside `with`, which may await, as a call to the service."""
-        return self._marking(what) if self.is_on else _UNMARKED
+        return self._marking(what) if self.is_on else super().mark(what)
 
     def sent(self, burst: int, serial: int) -> None:
         """A request of a burst is on its way."""
@@ -168,11 +166,6 @@ class Traces:
         for tracer in self._tracers:
             for hook in tracer.marked:
                 hook(mark, begun_ns, ended_ns)
-
-
-_UNMARKED = contextlib.nullcontext()
-UNTRACED = Traces()
-"""Of links whose device nobody observes."""
 
 
 class _TraceReader:

@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 from nnasync._core.clock import Alarm, Watchdog, now_ns
+from nnasync._core.drivers.service.call_observer import UNOBSERVED
 from nnasync._core.drivers.service.child import Peer
-from nnasync._core.drivers.service.client_tracing import UNTRACED
 from nnasync._core.drivers.service.heartbeat import Heartbeat
 from nnasync._core.wire.connection import close_all
 from nnasync._core.wire.messages import (
@@ -139,7 +139,7 @@ class Link:
         self.is_dead = False
         """Whether the service has died, for certain, though perhaps not to the end."""
         self.watchdog = Watchdog()
-        self.traces = UNTRACED
+        self.traces = UNOBSERVED
         self.heartbeat = Heartbeat(self.watchdog, self.is_awaited, self._ping, self._wake)
         # Finalizers come here too, perhaps on a thread that is inside already.
         self._wake_lock = threading.RLock()

@@ -1,19 +1,13 @@
-"""A fenced execution in a driver service.
-
-Its fence is settled by what the service says, with the typed error. To a third process it is handed
-on as a duplicate of the descriptor that came from the service, so that a chain over two services
-makes no detour through the application.
-"""
+"""A fenced execution in a driver service: its fence is settled by what the service says."""
 
 from __future__ import annotations
 
-import os
 import weakref
 from collections.abc import Sequence
 
 from nnasync._core.device_helpers import failed_info
 from nnasync._core.drivers.service.link import LATE_NS, Link
-from nnasync._core.wire.connection import close_all
+from nnasync._core.drivers.service.remote_fence import RemoteFence
 from nnasync._core.wire.messages import (
     CancelLaunch,
     ForgetLaunch,
@@ -25,39 +19,9 @@ from nnasync.device import ExecutionInfo
 from nnasync.errors import (
     MissedDeadlineTransient,
     NNError,
-    ResourceExhaustedTransient,
 )
 from nnasync.fences import Fence
 from nnasync.scheduler import NEVER_NS
-
-
-class RemoteFence(Fence):
-    """A fence of a service; it fails when the service dies. `origin` is its name in a trace."""
-
-    __slots__ = ("_fd", "origin")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._fd = -1
-        self.origin = ""
-
-    def belongs_to(self, fd: int) -> None:
-        """Own the descriptor that came from the service."""
-        self._fd = fd
-
-    def export_fd(self) -> int:
-        """A descriptor for another process, straight from the service while it is pending."""
-        if self._fd < 0 or self.done:
-            return super().export_fd()
-        try:
-            return os.dup(self._fd)
-        except OSError as error:
-            raise ResourceExhaustedTransient(f"no descriptor for a fence: {error}") from error
-
-    def __del__(self) -> None:
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            close_all([fd])
 
 
 class RemoteExecution:
