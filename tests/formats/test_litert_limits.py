@@ -55,6 +55,13 @@ def test_a_tensor_has_a_scale_above_0_or_none(name: str, scale: float) -> None:
     check(name, Tensor("INT8"), Tensor("INT8"))
 
 
+def test_products_of_matrices_that_the_engine_cannot_scale_up() -> None:
+    factors = Tensor("INT8", (0.5,)), Tensor("INT8", (0.5,))
+    check("BATCH_MATMUL", *factors, Tensor("INT8", (0.25 / 127,)))
+    with pytest.raises(LiteRTUnsupported, match="fixed point"):
+        check("BATCH_MATMUL", *factors, Tensor("INT8", (0.25 / 255.1,)))
+
+
 def test_what_needs_no_scales() -> None:
     check("ADD", *[Tensor("INT16")] * 3)
     check("ADD", *[Tensor("INT32")] * 3)

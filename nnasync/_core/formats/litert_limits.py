@@ -10,6 +10,8 @@ and where it ends it ends the process instead of refusing the model:
 * Sums are computed in units of twice the larger scale over 2 to the power of 20 (of 15 for words).
   A result with a finer scale than that is a failed check of the kernel, which aborts; so is twice a
   scale, or a scale times that power, which is no float32 any more.
+* XNNPACK multiplies products of matrices by at most 255, and LiteRT's delegate does not look here,
+  either, whether it may.
 * Sums, differences and comparisons of bytes and words take their scales to be there, and positive.
 """
 
@@ -39,6 +41,7 @@ class Quantized(Protocol):
 _SMALLEST = float(np.finfo(np.float32).tiny)
 _LARGEST = float(np.finfo(np.float32).max)
 _MOST_SHIFT = 31
+_MOST_SHIFT_OF_MATRICES = 7
 _SHIFTS_OF_SUMS = {"INT16": 15}
 _SHIFT_OF_SUMS = 20
 _NARROW = ("INT8", "UINT8", "INT16")
@@ -76,6 +79,8 @@ def check_operator(name: str, inputs: Sequence[Quantized], outputs: Sequence[Qua
             raise LiteRTUnsupported("a tensor of integers without a scale")
     if name in _SUMS:
         _check_sum(inputs, outputs[0])
+    if name == "BATCH_MATMUL":
+        check_multipliers(name, inputs, outputs)
 
 
 def check_multipliers(name: str, inputs: Sequence[Quantized], outputs: Sequence[Quantized]) -> None:
@@ -94,8 +99,15 @@ def _check_each(inputs: Sequence[Quantized], output: Quantized) -> None:
 
 def _check_product(inputs: Sequence[Quantized], output: Quantized) -> None:
     """Products have the product of both scales."""
-    quantized = [max(each.scales) for each in inputs if each.scales and each.type != "INT32"]
-    _check_multiplier(math.prod(quantized), output)
+    _check_multiplier(_scale_of_products(inputs), output)
+
+
+def _check_product_of_matrices(inputs: Sequence[Quantized], output: Quantized) -> None:
+    _check_multiplier(_scale_of_products(inputs), output, _MOST_SHIFT_OF_MATRICES)
+
+
+def _scale_of_products(factors: Sequence[Quantized]) -> float:
+    return math.prod(max(each.scales) for each in factors if each.scales and each.type != "INT32")
 
 
 def _check_sum(inputs: Sequence[Quantized], output: Quantized) -> None:
@@ -110,9 +122,9 @@ def _check_sum(inputs: Sequence[Quantized], output: Quantized) -> None:
         )
 
 
-def _check_multiplier(scale: float, output: Quantized) -> None:
+def _check_multiplier(scale: float, output: Quantized, most_shift: int = _MOST_SHIFT) -> None:
     least = min(output.scales)
-    if not scale < math.ldexp(least, _MOST_SHIFT) or scale > _LARGEST:
+    if not scale < math.ldexp(least, most_shift) or scale > _LARGEST:
         raise LiteRTUnsupported(
             f"a scale of {scale:g} brought to one of {least:g}, which the engine's fixed point"
             " cannot hold"
@@ -125,7 +137,6 @@ _CHECKS: Mapping[str, _Check] = {
     **dict.fromkeys(("ADD", "SUB"), _check_sum),
     **dict.fromkeys(
         (
-            "BATCH_MATMUL",
             "CONV_2D",
             "DEPTHWISE_CONV_2D",
             "FULLY_CONNECTED",
@@ -134,4 +145,5 @@ _CHECKS: Mapping[str, _Check] = {
         ),
         _check_product,
     ),
+    "BATCH_MATMUL": _check_product_of_matrices,
 }
