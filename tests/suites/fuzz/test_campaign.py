@@ -61,6 +61,11 @@ def test_each_gets_its_verdict_and_the_next_input_goes_on(
     assert even.result.ending is not None
 
 
+def test_memory_that_grows_for_a_while_does_not_leak() -> None:
+    (odd,) = tried("filling_arenas", ODD)
+    assert odd.result.broken is None
+
+
 def test_one_that_hangs_is_ended() -> None:
     """It never answers, however long one waits; a second is enough to know."""
     (odd,) = tried("hanging", ODD, limit_s=1.0)
