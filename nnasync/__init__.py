@@ -36,7 +36,7 @@ The layers, top to bottom; a module imports only from rows below its own:
     message_queue, workers                     rings; threads and their cores
     fences, memory, cache, scheduler, machine    sync fences; pools; kept files; who is next; costs
     wakeup                                     from threads into loops
-    tracing, clock, lag, timeslice, os_threads, packages, child_process    hooks; time; the system
+    tracing, clock, lag, timeslice, os_threads, packages, child_process, heap    hooks; the system
     errors, callbacks                          the exception tree; callbacks that raise
     hal                                        the words of HAL 1.3
     collecting, deferred, endings, notebook, pages, state_files   garbage; imports; HTML; files

@@ -45,7 +45,7 @@ LAYERS = [  # from the top; a module may import modules of the rows below its ow
     {"message_queue", "workers"},
     {"fences", "memory", "cache", "scheduler", "machine"},
     {"wakeup"},
-    {"tracing", "clock", "lag", "timeslice", "os_threads", "packages", "child_process"},
+    {"tracing", "clock", "lag", "timeslice", "os_threads", "packages", "child_process", "heap"},
     {"errors", "callbacks"},
     {"hal"},
     {"collecting", "deferred", "endings", "notebook", "pages", "state_files"},

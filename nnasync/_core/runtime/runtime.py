@@ -31,6 +31,7 @@ from nnasync._core.drivers.cpu.blas import ONE_BLAS_THREAD
 from nnasync._core.engine_device import EngineDevice
 from nnasync._core.execution import Net
 from nnasync._core.execution.ports import R
+from nnasync._core.heap import HEAP
 from nnasync._core.runtime import told
 from nnasync._core.runtime.beginning import begin_compilation
 from nnasync._core.runtime.compile_request import (
@@ -374,6 +375,7 @@ class Runtime:
         """A compilation; its model has the sizes that devices state of types of extensions."""
         with collecting_later():
             compilation = await compile_model(spec, self._cache(spec), begun)
+        HEAP.freed()
         tell(spec.name or "", compilation.report)
         async with closed_on_failure(compilation.prepared):
             model = await self._devices.sized(compilation.model)
@@ -560,6 +562,8 @@ class Runtime:
             checker.look()
         if self._shared is not None:
             self._workers.helper_threads.begin(self._shared.collect, "the compilation cache")
+        if HEAP.is_due:
+            self._workers.helper_threads.begin(HEAP.give_back, "memory that was freed")
         for device in self._devices.all:
             if isinstance(device, EngineDevice):
                 try:

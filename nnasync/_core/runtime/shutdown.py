@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from nnasync._core.deferred import deferred
 from nnasync._core.engine_device import EngineDevice
+from nnasync._core.heap import HEAP
 from nnasync._core.wakeup import Waiter, Wakeup, in_thread, shield
 from nnasync._core.workers import contained
 from nnasync.device import Device, PreparedModel
@@ -55,6 +56,7 @@ async def close_prepared(prepared: PreparedModel, fence: Fence) -> None:
     except Exception as error:
         fence.fail(contained(error, "closing a prepared model"))
     finally:
+        HEAP.freed()
         # Final already, unless the runtime was closed first.
         fence.fail(DeviceUnavailable("the runtime was closed before the network was"))
 
@@ -119,4 +121,11 @@ class Leftovers:
             if not self._found:
                 await self._waiter
             while self._found:
-                start(self._found.popleft().close)
+                start(_close_dropped, self._found.popleft())
+
+
+async def _close_dropped(prepared: PreparedModel) -> None:
+    try:
+        await prepared.close()
+    finally:
+        HEAP.freed()

@@ -18,30 +18,40 @@ HOUR_S = 3600.0
 
 
 class SoakSample(Struct, frozen=True):
-    """A process after `at_s`: what it held, and the median of the calls since the last sample."""
+    """A process after `at_s`: what it held, and the median of the calls since the last sample.
+
+    Of memory it is the least since then. `foreign` is the share of the cores that others had.
+    """
 
     at_s: float
     memory_bytes: int
     descriptors: int
     threads: int
     latency_ms: float | None = None
+    foreign: float = 0.0
 
 
 class _Quantity(Struct, frozen=True):
-    """Something that must not grow: by more than a share of its level, and than `least`."""
+    """Something that must not grow: by more than a share of its level an hour, and than `least`.
+
+    `quantile` is what stands for samples that follow each other. `is_shared` tells of what gets
+    worse where others want the same cores.
+    """
 
     name: str
     unit: str
     value: Callable[[SoakSample], float | None]
     share: float
     least: float
+    quantile: float = 0.5
+    is_shared: bool = False
 
 
 _QUANTITIES = (
-    _Quantity("memory", "MiB", lambda each: each.memory_bytes / MIB, 0.01, 1.0),
+    _Quantity("memory", "MiB", lambda each: each.memory_bytes / MIB, 0.01, 1.0, quantile=0.25),
     _Quantity("descriptors", "", lambda each: float(each.descriptors), 0.0, 2.0),
     _Quantity("threads", "", lambda each: float(each.threads), 0.0, 2.0),
-    _Quantity("latency", "ms", lambda each: each.latency_ms, 0.25, 0.05),
+    _Quantity("latency", "ms", lambda each: each.latency_ms, 0.25, 0.05, is_shared=True),
 )
 
 
@@ -57,7 +67,8 @@ def judge(
             continue
         unit = f"{quantity.unit}/h" if quantity.unit else "1/h"
         slope, low, high = (each * HOUR_S for each in (seen.slope, seen.low, seen.high))
-        grows = seen.grown > max(quantity.least, quantity.share * seen.level)
+        hours = min(1.0, seen.seconds / HOUR_S)
+        grows = seen.grown > max(quantity.least, quantity.share * seen.level * hours)
         name = f"slope of {quantity.name}"
         figures.append(SuiteFigure(name, slope, unit, low, high, Better.LESS, grows))
         if grows:
@@ -68,5 +79,11 @@ def judge(
 
 
 def _trend_of(quantity: _Quantity, samples: Sequence[SoakSample], settle_s: float) -> Trend | None:
-    pairs = [(each.at_s, value) for each in samples if (value := quantity.value(each)) is not None]
-    return trend([at_s for at_s, _ in pairs], [value for _, value in pairs], settle=settle_s)
+    known = [(each, value) for each in samples if (value := quantity.value(each)) is not None]
+    return trend(
+        [each.at_s for each, _ in known],
+        [value for _, value in known],
+        settle=settle_s,
+        company=[each.foreign for each, _ in known] if quantity.is_shared else None,
+        quantile=quantity.quantile,
+    )

@@ -23,7 +23,8 @@ from nnasync.suites.crash.orders import (
     SoakWindow,
     StressedNetwork,
 )
-from nnasync.suites.process_use import process_use
+from nnasync.suites.foreign_load import ForeignLoad
+from nnasync.suites.process_use import process_use, resident_bytes
 from nnasync.suites.results import Finding, Standing, SuiteFigure, SuiteRow
 from nnasync.suites.soak.judging import SoakSample, judge
 
@@ -31,6 +32,8 @@ __all__ = ["SoakPlan", "run_soak"]
 
 SUBJECT = "soak"
 PATIENCE_S = 60.0
+LOOK_S = 0.25
+"""Memory is looked at so often; the least of it counts, for what is in flight is no growth."""
 SETTLE_S = 300.0
 SETTLE_SHARE = 0.3
 """Of a soak that is shorter, this share is for settling."""
@@ -79,6 +82,8 @@ class _Soaked:
         self._samples: list[SoakSample] = []
         self._window = SoakWindow(None, {}, ())
         self._child: CrashChild | None = None
+        self._foreign: ForeignLoad | None = None
+        self._least_bytes: int | None = None
         self._began_s = 0.0
 
     async def run(self, done: Callable[[SuiteRow], object]) -> None:
@@ -118,19 +123,33 @@ class _Soaked:
         )
         async with CrashChild(order, heard=self._hear) as self._child:
             self._began_s = anyio.current_time()
-            return await self._child.follow(self._seconds + plan.patience_s)
+            self._foreign = ForeignLoad(self._child.pid)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._look, self._child.pid)
+                end = await self._child.follow(self._seconds + plan.patience_s)
+                tasks.cancel_scope.cancel()
+            return end
+
+    async def _look(self, pid: int) -> None:
+        while True:
+            if (now := resident_bytes(pid)) is not None:
+                self._least_bytes = (
+                    now if self._least_bytes is None else min(now, self._least_bytes)
+                )
+            await anyio.sleep(min(LOOK_S, self._plan.sample_s / 2))
 
     def _hear(self, message: ChildMessage) -> None:
-        if not isinstance(message, SoakWindow) or self._child is None:
+        if not isinstance(message, SoakWindow) or self._child is None or self._foreign is None:
             return
         self._window = message
         use = process_use(self._child.pid)
         at_s = anyio.current_time() - self._began_s
         self._said(f"{self._device}: {at_s:.0f} of {self._seconds:.0f} s")
+        foreign = self._foreign.lap()
+        least_bytes, self._least_bytes = self._least_bytes, None
         if use is not None:
-            self._samples.append(
-                SoakSample(at_s, use.memory_bytes, use.descriptors, use.threads, message.latency_ms)
-            )
+            held = least_bytes or use.memory_bytes, use.descriptors, use.threads
+            self._samples.append(SoakSample(at_s, *held, message.latency_ms, foreign))
 
     def _judged(self, end: ChildEnd) -> SuiteRow:
         figures, faults = judge(self._samples, min(SETTLE_S, self._seconds * SETTLE_SHARE))
