@@ -11,7 +11,7 @@ from pathlib import Path
 
 from nnasync.hal import Struct
 
-__all__ = ["ProcessUse", "process_use", "resident_bytes"]
+__all__ = ["ProcessUse", "least", "process_use"]
 
 
 class ProcessUse(Struct, frozen=True):
@@ -24,23 +24,24 @@ class ProcessUse(Struct, frozen=True):
 
 def process_use(pid: int | None = None) -> ProcessUse | None:
     """What a process holds now, this one without a number; None where it is gone or not ours."""
-    folder = _folder(pid)
-    resident = resident_bytes(pid)
+    folder = Path("/proc") / ("self" if pid is None else str(pid))
     try:
-        descriptors, threads = (len(os.listdir(folder / each)) for each in ("fd", "task"))
-    except OSError:
-        return None
-    return None if resident is None else ProcessUse(resident, descriptors, threads)
-
-
-def resident_bytes(pid: int | None = None) -> int | None:
-    """The memory of it alone, which takes some microseconds to tell."""
-    try:
-        pages = (_folder(pid) / "statm").read_text("ascii").split()[1]
-        return int(pages) * os.sysconf("SC_PAGE_SIZE")
+        resident = int((folder / "statm").read_text("ascii").split()[1])
+        return ProcessUse(
+            resident * os.sysconf("SC_PAGE_SIZE"),
+            len(os.listdir(folder / "fd")),
+            len(os.listdir(folder / "task")),
+        )
     except (OSError, IndexError, ValueError):
         return None
 
 
-def _folder(pid: int | None) -> Path:
-    return Path("/proc") / ("self" if pid is None else str(pid))
+def least(one: ProcessUse | None, other: ProcessUse | None) -> ProcessUse | None:
+    """The least of each that was held at two times, one of which may be unknown."""
+    if one is None or other is None:
+        return one or other
+    return ProcessUse(
+        min(one.memory_bytes, other.memory_bytes),
+        min(one.descriptors, other.descriptors),
+        min(one.threads, other.threads),
+    )

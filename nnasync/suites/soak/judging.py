@@ -15,12 +15,14 @@ __all__ = ["SoakSample", "judge"]
 
 MIB = 1 << 20
 HOUR_S = 3600.0
+LOW_QUANTILE = 0.25
+"""Stands for samples of what is held: what is in flight only adds to it."""
 
 
 class SoakSample(Struct, frozen=True):
-    """A process after `at_s`: what it held, and the median of the calls since the last sample.
+    """A process after `at_s`: the least that it held since the last sample, the median of calls.
 
-    Of memory it is the least since then. `foreign` is the share of the cores that others had.
+    `foreign` is the share of the cores that others had.
     """
 
     at_s: float
@@ -34,8 +36,7 @@ class SoakSample(Struct, frozen=True):
 class _Quantity(Struct, frozen=True):
     """Something that must not grow: by more than a share of its level an hour, and than `least`.
 
-    `quantile` is what stands for samples that follow each other. `is_shared` tells of what gets
-    worse where others want the same cores.
+    `is_shared` tells of what gets worse where others want the same cores.
     """
 
     name: str
@@ -43,12 +44,11 @@ class _Quantity(Struct, frozen=True):
     value: Callable[[SoakSample], float | None]
     share: float
     least: float
-    quantile: float = 0.5
     is_shared: bool = False
 
 
 _QUANTITIES = (
-    _Quantity("memory", "MiB", lambda each: each.memory_bytes / MIB, 0.01, 1.0, quantile=0.25),
+    _Quantity("memory", "MiB", lambda each: each.memory_bytes / MIB, 0.01, 1.0),
     _Quantity("descriptors", "", lambda each: float(each.descriptors), 0.0, 2.0),
     _Quantity("threads", "", lambda each: float(each.threads), 0.0, 2.0),
     _Quantity("latency", "ms", lambda each: each.latency_ms, 0.25, 0.05, is_shared=True),
@@ -85,5 +85,5 @@ def _trend_of(quantity: _Quantity, samples: Sequence[SoakSample], settle_s: floa
         [value for _, value in known],
         settle=settle_s,
         company=[each.foreign for each, _ in known] if quantity.is_shared else None,
-        quantile=quantity.quantile,
+        quantile=0.5 if quantity.is_shared else LOW_QUANTILE,
     )

@@ -24,7 +24,7 @@ from nnasync.suites.crash.orders import (
     StressedNetwork,
 )
 from nnasync.suites.foreign_load import ForeignLoad
-from nnasync.suites.process_use import process_use, resident_bytes
+from nnasync.suites.process_use import ProcessUse, least, process_use
 from nnasync.suites.results import Finding, Standing, SuiteFigure, SuiteRow
 from nnasync.suites.soak.judging import SoakSample, judge
 
@@ -33,7 +33,7 @@ __all__ = ["SoakPlan", "run_soak"]
 SUBJECT = "soak"
 PATIENCE_S = 60.0
 LOOK_S = 0.25
-"""Memory is looked at so often; the least of it counts, for what is in flight is no growth."""
+"""What is held is looked at so often; the least counts, for what is in flight goes again."""
 SETTLE_S = 300.0
 SETTLE_SHARE = 0.3
 """Of a soak that is shorter, this share is for settling."""
@@ -83,7 +83,7 @@ class _Soaked:
         self._window = SoakWindow(None, {}, ())
         self._child: CrashChild | None = None
         self._foreign: ForeignLoad | None = None
-        self._least_bytes: int | None = None
+        self._least: ProcessUse | None = None
         self._began_s = 0.0
 
     async def run(self, done: Callable[[SuiteRow], object]) -> None:
@@ -132,23 +132,19 @@ class _Soaked:
 
     async def _look(self, pid: int) -> None:
         while True:
-            if (now := resident_bytes(pid)) is not None:
-                self._least_bytes = (
-                    now if self._least_bytes is None else min(now, self._least_bytes)
-                )
+            self._least = least(self._least, process_use(pid))
             await anyio.sleep(min(LOOK_S, self._plan.sample_s / 2))
 
     def _hear(self, message: ChildMessage) -> None:
         if not isinstance(message, SoakWindow) or self._child is None or self._foreign is None:
             return
         self._window = message
-        use = process_use(self._child.pid)
+        use, self._least = least(self._least, process_use(self._child.pid)), None
         at_s = anyio.current_time() - self._began_s
         self._said(f"{self._device}: {at_s:.0f} of {self._seconds:.0f} s")
         foreign = self._foreign.lap()
-        least_bytes, self._least_bytes = self._least_bytes, None
         if use is not None:
-            held = least_bytes or use.memory_bytes, use.descriptors, use.threads
+            held = use.memory_bytes, use.descriptors, use.threads
             self._samples.append(SoakSample(at_s, *held, message.latency_ms, foreign))
 
     def _judged(self, end: ChildEnd) -> SuiteRow:
