@@ -414,9 +414,10 @@ async def test_a_client_has_only_so_much() -> None:
         prepared, slot = await prepared_by(it, model), Slot()
         with pytest.raises(errors.ResourceExhaustedTransient, match="1 prepared"):
             await prepared_by(it, other)
-        third = rigs.calculator()
-        with pytest.raises(errors.ResourceExhaustedTransient, match="2 models"):
-            await it.device.get_supported_operations(third)
+        models = it.device._supervisor.session.models
+        async with models.named(model), models.named(other):
+            with pytest.raises(errors.ResourceExhaustedTransient, match="2 models"):
+                await it.device.get_supported_operations(rigs.calculator())
         await prepared.execute(slot.request)
         with pytest.raises(errors.ResourceExhaustedTransient, match="memories"):
             await prepared.execute(Slot().request)
@@ -550,6 +551,31 @@ async def test_a_model_that_several_ask_for_at_once_is_sent_once(monkeypatch: An
                     tasks.start_soon(it.device.get_supported_operations, model)
             del model
         assert len(sent) == 3
+
+
+async def test_models_that_nobody_asks_about_make_room_for_others(monkeypatch: Any) -> None:
+    """Programs keep models, as part of their networks; the service needs them to prepare alone."""
+    models = [rigs.doubler() for _ in range(5)]
+    async with served(limits=Limits(models=2)) as it:
+        sent = offers_of(it.device.link, monkeypatch)
+        prepared = [await prepared_by(it, model) for model in models]
+        before, slot = len(sent), Slot()
+        assert await it.device.get_supported_operations(models[0]) == (True,)
+        assert len(sent) > before
+        for each in prepared:
+            slot.y[...] = 0
+            await each.execute_synchronously(slot.request)
+            assert np.array_equal(slot.y, 2 * slot.x)
+
+
+async def test_a_model_that_is_asked_about_makes_no_room(monkeypatch: Any) -> None:
+    async with served(limits=Limits(models=1)) as it:
+        models = it.device._supervisor.session.models
+        asked, other = rigs.doubler(), rigs.doubler()
+        async with models.named(asked):
+            with pytest.raises(errors.ResourceExhaustedTransient, match="1 models"):
+                await it.device.get_supported_operations(other)
+        assert await it.device.get_supported_operations(other) == (True,)
 
 
 async def test_one_who_gives_up_sending_a_model_leaves_it_to_the_next(monkeypatch: Any) -> None:

@@ -19,7 +19,15 @@ from nnasync._core.clock import now_ns
 from nnasync._core.importers import load
 from nnasync._core.validation import validate_model
 from nnasync.device import Device, PreparedModel
-from nnasync.errors import CallerError, DeviceDied, InvalidArgument, ModelError, NNError
+from nnasync.errors import (
+    CallerError,
+    DeviceDied,
+    DeviceUnavailable,
+    InvalidArgument,
+    ModelError,
+    NNError,
+    ResourceExhausted,
+)
 from nnasync.hal import ExecutionConfig, ExecutionResult, Model, OperationType, Request
 from nnasync.suites.fuzz.cache_attempts import reloaded
 from nnasync.suites.fuzz.edits import Editor
@@ -127,6 +135,8 @@ async def _prepared(device: Device, model: Model) -> PreparedModel | Ending:
         raise
     except InvalidArgument:
         return Ending.REFUSED if illegal else Ending.UNSUPPORTED
+    except (ResourceExhausted, DeviceUnavailable):
+        return Ending.NO_ROOM
     except NNError:
         return Ending.UNSUPPORTED
     except Exception as error:

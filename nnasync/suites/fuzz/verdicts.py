@@ -14,6 +14,8 @@ class Ending(enum.Enum):
     """It is not legal, and the device or the importer says so."""
     UNSUPPORTED = "unsupported"
     """It is legal, and the device does not take it, or does not prepare it."""
+    NO_ROOM = "no room"
+    """It is legal, and the device has as much to do or to keep as it may, or is not there."""
     TOO_LARGE = "too large"
     """Its operands alone take more memory than a test may: the device is only asked about it."""
     NOT_RUN = "not run"

@@ -149,25 +149,25 @@ class ServiceDevice(KnownDevice):
         if not _are_open([*config.model_cache, *config.data_cache]):
             vlog.driver("%s: a cache file is not open: nothing is cached", self.name)
             config = msgspec.structs.replace(config, model_cache=(), data_cache=())
-        number = await session.number_of(model)
         deadline_ns, counts = at_ns(config.deadline), _counts(config)
-        return await self._prepared(
-            session,
-            lambda n, prepared: Prepare(
-                n,
-                number,
-                prepared,
-                config.preference,
-                config.priority,
+        async with session.models.named(model) as number:
+            return await self._prepared(
+                session,
+                lambda n, prepared: Prepare(
+                    n,
+                    number,
+                    prepared,
+                    config.preference,
+                    config.priority,
+                    deadline_ns,
+                    *counts,
+                    config.token,
+                    config.lowering,
+                ),
+                [*config.model_cache, *config.data_cache],
                 deadline_ns,
-                *counts,
-                config.token,
-                config.lowering,
-            ),
-            [*config.model_cache, *config.data_cache],
-            deadline_ns,
-            polls=config.preference != ExecutionPreference.LOW_POWER,
-        )
+                polls=config.preference != ExecutionPreference.LOW_POWER,
+            )
 
     async def prepare_model_from_cache(self, config: PrepareModelConfig) -> PreparedModel:
         """Load in the service what `prepare_model` wrote."""
@@ -250,8 +250,10 @@ class ServiceDevice(KnownDevice):
     ) -> T:
         """What the service says of a model; connects again if it died."""
         session = await self._supervisor.connected()
-        number = await session.number_of(model)
-        found: T = await session.link.call(lambda n: message(n, number, *arguments), answer=answer)
+        async with session.models.named(model) as number:
+            found: T = await session.link.call(
+                lambda n: message(n, number, *arguments), answer=answer
+            )
         return found
 
     async def _prepared(

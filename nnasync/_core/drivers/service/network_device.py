@@ -120,27 +120,27 @@ class NetworkDevice(ServiceDevice):
     ) -> PreparedModel:
         """Compile there; nothing is cached here."""
         session = await self._supervisor.connected()
-        number = await session.number_of(model)
         peer = session.link.peer
         trip_ns = peer.trip_ns if isinstance(peer, NetworkPeer) else 0
         deadline_ns = at_ns(config.deadline)
-        prepared = await self._number_of_prepared(
-            session.link,
-            lambda call, prepared: Prepare(
-                call,
-                number,
-                prepared,
-                config.preference,
-                config.priority,
-                remaining(deadline_ns, now_ns(), trip_ns),
-                0,
-                0,
-                b"",
-                config.lowering,
-            ),
-            (),
-            deadline_ns,
-        )
+        async with session.models.named(model) as number:
+            prepared = await self._number_of_prepared(
+                session.link,
+                lambda call, prepared: Prepare(
+                    call,
+                    number,
+                    prepared,
+                    config.preference,
+                    config.priority,
+                    remaining(deadline_ns, now_ns(), trip_ns),
+                    0,
+                    0,
+                    b"",
+                    config.lowering,
+                ),
+                (),
+                deadline_ns,
+            )
         return NetworkPreparedModel(session.link, session.memories, prepared, self.name, model)
 
     async def prepare_model_from_cache(self, config: PrepareModelConfig) -> PreparedModel:

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import logging
 import threading
-import weakref
 
 from nnasync._core.drivers.service.client_tracing import Traces
 from nnasync._core.drivers.service.greeting import hello, welcome_of
 from nnasync._core.drivers.service.link import Link, Source
 from nnasync._core.drivers.service.offered_memories import OfferedMemories
-from nnasync._core.wire.messages import ForgetModel, Welcome
-from nnasync._core.workers.anyio_threads import in_helper_thread
+from nnasync._core.drivers.service.offered_models import OfferedModels
+from nnasync._core.wire.messages import Welcome
 from nnasync.errors import (
     DeviceDied,
     DeviceUnavailable,
@@ -24,7 +23,6 @@ from nnasync.errors import (
     ResourceExhaustedTransient,
 )
 from nnasync.fences import Fence
-from nnasync.hal import Model
 
 logger = logging.getLogger(__name__)
 
@@ -39,44 +37,7 @@ class ConnectedSession:
         self.link = link
         self.welcome = welcome
         self.memories = OfferedMemories(link)
-        self._models: dict[int, tuple[weakref.ref[Model], int]] = {}
-        self._under_way: dict[int, Fence] = {}
-
-    async def number_of(self, model: Model) -> int:
-        """The number of a model, which is sent if it is new to the service.
-
-        Several may ask at once: one sends it, and the next tries where that one did not succeed.
-        """
-        key = id(model)
-        while (known := self._models.get(key)) is None:
-            sent = self._under_way.get(key)
-            if sent is not None:
-                await sent
-                continue
-            self._under_way[key] = sent = Fence()
-            try:
-                await self._offer(model)
-            finally:
-                del self._under_way[key]
-                sent.signal()
-        return known[1]
-
-    async def _offer(self, model: Model) -> None:
-        offer = await in_helper_thread(self.link.peer.offer, model)
-        link, models, key = self.link, self._models, id(model)
-        number = link.number()
-        try:
-            await link.call(lambda n: offer.message(n, number), offer.fds)
-        except BaseException:
-            # It may have come all the same.
-            link.notify_soon(ForgetModel(number))
-            raise
-
-        def forget(_: object) -> None:
-            models.pop(key, None)
-            link.notify_soon(ForgetModel(number))
-
-        models[key] = (weakref.ref(model, forget), number)
+        self.models = OfferedModels(link)
 
 
 class Supervisor:
