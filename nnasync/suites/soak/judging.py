@@ -5,6 +5,7 @@ Pure: times are whatever the samples say, so invented series are judged like hou
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Sequence
 
 from nnasync.hal import Struct
@@ -15,6 +16,8 @@ __all__ = ["SoakSample", "judge"]
 
 MIB = 1 << 20
 HOUR_S = 3600.0
+STARVED = 0.9
+"""Where others had so much of the cores, a process hardly did its load: no sample of it."""
 LOW_QUANTILE = 0.25
 """Stands for samples of what is held: what is in flight only adds to it."""
 
@@ -58,11 +61,15 @@ _QUANTITIES = (
 def judge(
     samples: Sequence[SoakSample], settle_s: float
 ) -> tuple[tuple[SuiteFigure, ...], list[str]]:
-    """The slopes after the settling time with their intervals, and those that are findings."""
-    figures: list[SuiteFigure] = []
+    """The slopes after the settling time with their intervals, and those that are findings.
+
+    Samples of times in which others had nearly all of the cores are left out, and counted.
+    """
+    kept = [each for each in samples if each.foreign < STARVED]
+    figures = _company(samples, len(samples) - len(kept))
     faults: list[str] = []
     for quantity in _QUANTITIES:
-        seen = _trend_of(quantity, samples, settle_s)
+        seen = _trend_of(quantity, kept, settle_s)
         if seen is None:
             continue
         unit = f"{quantity.unit}/h" if quantity.unit else "1/h"
@@ -76,6 +83,17 @@ def judge(
                 f"{quantity.name} grows by {slope:.3g} {unit} (95 %: {low:.3g} to {high:.3g})"
             )
     return tuple(figures), faults
+
+
+def _company(samples: Sequence[SoakSample], left_out: int) -> list[SuiteFigure]:
+    """What others had of the cores, and how many samples do not count for that."""
+    if not samples:
+        return []
+    others = 100 * statistics.median(each.foreign for each in samples)
+    figures = [SuiteFigure("cores that others had, median", others, "%", better=Better.LESS)]
+    if left_out:
+        figures.append(SuiteFigure("samples left out, as others had all cores", left_out))
+    return figures
 
 
 def _trend_of(quantity: _Quantity, samples: Sequence[SoakSample], settle_s: float) -> Trend | None:

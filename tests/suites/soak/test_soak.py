@@ -54,12 +54,13 @@ def test_an_hour_of_noise_has_no_slope() -> None:
     figures, faults = judge(samples(), 300)
     assert faults == []
     assert [figure.name for figure in figures] == [
+        "cores that others had, median",
         "slope of memory",
         "slope of descriptors",
         "slope of threads",
         "slope of latency",
     ]
-    assert all(figure.low is not None and figure.low <= figure.value for figure in figures)
+    assert all(figure.low is not None and figure.low <= figure.value for figure in figures[1:])
 
 
 @pytest.mark.parametrize(
@@ -123,7 +124,29 @@ def test_growth_while_it_settles_is_allowed() -> None:
 
 
 def test_too_few_samples_are_no_verdict() -> None:
-    assert judge(samples()[:3], 0) == ((), [])
+    figures, faults = judge(samples()[:3], 0)
+    assert [figure.name for figure in figures] == ["cores that others had, median"]
+    assert faults == []
+    assert judge([], 0) == ((), [])
+
+
+def test_a_time_in_which_others_had_all_cores_is_left_out() -> None:
+    """Ten minutes without load, at the start: that it is there again is no growth."""
+    starved = [
+        msgspec.structs.replace(
+            each, memory_bytes=each.memory_bytes - 20 * MIB, threads=each.threads - 5, foreign=0.95
+        )
+        if 200 < each.at_s < 800
+        else each
+        for each in samples()
+    ]
+    figures, faults = judge(starved, 300)
+    assert faults == []
+    assert {each.name: each.value for each in figures}[
+        "samples left out, as others had all cores"
+    ] == 119
+    unknown = [msgspec.structs.replace(each, foreign=0.0) for each in starved]
+    assert [text.split(" ")[0] for text in judge(unknown, 300)[1]] == ["memory", "threads"]
 
 
 @pytest.mark.anyio
