@@ -278,7 +278,7 @@ def test_folders_of_pictures_by_label(tmp_path: Path) -> None:
     truths = [each.truth.tolist() for each in data.sequences if each.truth is not None]
     assert truths == [[1], [0]]
     assert [float(each.inputs[0].mean()) for each in data.sequences] == [-1.0, 1.0]
-    assert data.notes == ("1 pictures do not decode, such as 2.png",)
+    assert data.notes == ("1 picture does not decode: dog/2.png",)
     with pytest.raises(InvalidArgument, match="1 labels are no class.* 'dog'"):
         picture_data(labeled_pictures(tmp_path), ["cat"], ports(FLOAT))
 

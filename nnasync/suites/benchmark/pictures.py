@@ -90,15 +90,21 @@ def picture_data(
         try:
             pixels = decoded_picture(each.file)
         except InvalidArgument:
-            broken.append(each.file.name)
+            broken.append(f"{each.file.parent.name}/{each.file.name}")
             continue
         step = prepared(pixels, ports.inputs[0], preprocessing, normalization)
         truth = np.array([numbers[each.label]])
         sequences.append(DataSequence((step[None],), truth=truth))
     if not sequences:
         raise InvalidArgument(f"none of {len(pictures)} pictures can be decoded: {broken[0]}")
-    notes = (f"{len(broken)} pictures do not decode, such as {broken[0]}",) if broken else ()
+    notes = (_undecoded(broken),) if broken else ()
     return DataSet(tuple(sequences), notes)
+
+
+def _undecoded(names: Sequence[str]) -> str:
+    if len(names) == 1:
+        return f"1 picture does not decode: {names[0]}"
+    return f"{len(names)} pictures do not decode, such as {names[0]}"
 
 
 def stated_normalization(model: Path) -> Normalization | None:
