@@ -220,6 +220,13 @@ def test_latencies_have_intervals_and_percentiles() -> None:
     assert latency_figures("latency", []) == ()
 
 
+def test_no_time_is_below_zero_however_unsure_it_is() -> None:
+    mean = latency_figures("latency", [0.001, 0.001, 1.0])[0]
+    assert mean.low == 0
+    assert mean.high is not None
+    assert mean.high > mean.value
+
+
 def test_energy_is_read_where_it_is_told(tmp_path: Path) -> None:
     assert consumed_joules(tmp_path) is None
     for package, micro in ((0, 5_000_000), (1, 1_000_000)):

@@ -73,7 +73,7 @@ def latency_figures(
     mean = batch_interval(times)
     is_worse = is_slower(seconds, base) if base else None
     less = Better.LESS
-    low, high = (None, None) if mean.half is None else (mean.low, mean.high)
+    low, high = (None, None) if mean.half is None else (max(0.0, mean.low), mean.high)
     figures = [
         SuiteFigure(f"{name} mean", mean.mean, "ms", low, high, less, is_worse),
         SuiteFigure(f"{name} deviation", float(times.std()), "ms"),

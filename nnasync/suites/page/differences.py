@@ -9,7 +9,7 @@ from nnasync._core.pages.escaping import text
 from nnasync._core.pages.tables import number, table, word
 from nnasync._core.pages.tables import row as table_row
 from nnasync.suites.comparison import FigureChange, SuiteComparison, Trend
-from nnasync.suites.page.shown import title, told
+from nnasync.suites.page.shown import moment, title, told
 from nnasync.suites.results import SuiteRow
 
 _CLEAR = (Trend.WORSE, Trend.BETTER, Trend.CHANGED)
@@ -29,7 +29,7 @@ def differences(found: SuiteComparison) -> str:
         _rows("Rows that are gone", found.gone),
         _unsure(found.of(Trend.UNSURE)),
     ]
-    return section("compared", f"Since {found.old.began_at}", "".join(parts))
+    return section("compared", f"Since {moment(found.old.began_at)}", "".join(parts))
 
 
 def _verdict(found: SuiteComparison) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from datetime import UTC, datetime
 
 from nnasync._core.pages.escaping import text
 from nnasync._core.pages.tables import number
@@ -21,6 +22,14 @@ def shown(value: float) -> str:
     return f"{value:,.0f}" if 1000 <= abs(value) < _EXACT else f"{value:.4g}"
 
 
+def moment(iso: str) -> str:
+    """A time in UTC to the minute; what is none is shown as it is."""
+    try:
+        return f"{datetime.fromisoformat(iso).astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+    except ValueError:
+        return iso
+
+
 def is_drawable(*values: float | None) -> bool:
     """Whether axes can be made for these: they are known, and no astronomer has need of others."""
     return all(
@@ -33,7 +42,11 @@ def cell(figure: SuiteFigure | None) -> str:
     if figure is None:
         return number("")
     worse = figure.is_worse
-    mark = ' <small title="worse than the baseline beyond doubt">worse</small>' if worse else ""
+    mark = (
+        ' <small title="worse than the baseline, or than is allowed, beyond doubt">worse</small>'
+        if worse
+        else ""
+    )
     return number(told(figure) + mark, figure.value, kind="far" if worse else "")
 
 

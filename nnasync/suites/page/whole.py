@@ -15,6 +15,7 @@ from nnasync.suites.comparison import compare_suites
 from nnasync.suites.page.differences import differences
 from nnasync.suites.page.failures import failures
 from nnasync.suites.page.figures import figures
+from nnasync.suites.page.shown import moment
 from nnasync.suites.page.subjects import subjects
 from nnasync.suites.page.verdicts import verdicts
 from nnasync.suites.results import Standing, SuiteResult
@@ -46,7 +47,7 @@ def _header(result: SuiteResult) -> str:
         "subjects": len({row.subject for row in result.rows}),
     }
     told |= {standing.value: counts[standing] for standing in Standing if counts[standing]}
-    told |= {"begun": result.began_at, "took": _duration(result.seconds)}
+    told |= {"begun": moment(result.began_at), "took": _duration(result.seconds)}
     if "processor" in result.machine:
         told["machine"] = result.machine["processor"]
     partial = warning("This run was ended before its time: rows are missing.")

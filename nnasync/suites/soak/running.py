@@ -25,12 +25,13 @@ from nnasync.suites.crash.orders import (
 )
 from nnasync.suites.foreign_load import ForeignLoad
 from nnasync.suites.process_use import ProcessUse, least, process_use
-from nnasync.suites.results import Finding, Standing, SuiteFigure, SuiteRow
+from nnasync.suites.results import Better, Finding, Standing, SuiteFigure, SuiteRow
 from nnasync.suites.soak.judging import SoakSample, judge
 
 __all__ = ["SoakPlan", "run_soak"]
 
 SUBJECT = "soak"
+_BAD = ("wrong", "faults")
 PATIENCE_S = 60.0
 LOOK_S = 0.25
 """What is held is looked at so often; the least counts, for what is in flight goes again."""
@@ -157,7 +158,10 @@ class _Soaked:
         elif faults:
             standing = Standing.FAILURE
         counts = {"wrong": 0} | report.counts
-        totals = [SuiteFigure(name, count) for name, count in sorted(counts.items())]
+        totals = [
+            SuiteFigure(name, count, better=Better.LESS if name in _BAD else Better.NEITHER)
+            for name, count in sorted(counts.items())
+        ]
         text = "; ".join(faults) or end.text
         return self._row(standing, text, faults, (*totals, *figures))
 

@@ -195,3 +195,9 @@ def test_histograms_of_a_subject_share_their_axis() -> None:
     left, right = map(float, ways)
     assert left == 132.0
     assert right == pytest.approx(132 + 0.8 * 314)
+
+
+def test_when_it_began_is_told_in_utc() -> None:
+    began = replace(everything(), began_at="2026-01-02T03:04:05+02:00")
+    assert "2026-01-02 01:04 UTC" in read(page(began)).words
+    assert "yesterday" in read(page(replace(began, began_at="yesterday"))).words

@@ -13,6 +13,7 @@ from nnasync._core.compilation.report import Candidate, Fallback, Fate, Partitio
 from nnasync.cli import demo_data
 from nnasync.suites import Standing, SuiteRow
 from nnasync.suites.crash.networks import QUANTIZED_TOLERANCE, TOLERANCE
+from nnasync.suites.page.figures import common_titles
 from nnasync.suites.soak import SoakPlan, SoakSample, judge, run_soak
 from nnasync.suites.soak.load import tolerance_of
 from tests.suites.crash.rig import DEVICES, small_networks
@@ -163,6 +164,7 @@ async def test_a_device_that_is_off_under_load_has_wrong_answers(tmp_path: Path)
     assert counts["wrong"] > 0
     assert "wrong: output 0 is off by 3 % of its range" in row.text
     assert row.findings[0].command.startswith("nnasync suite soak --device ")
+    assert "wrong" in common_titles(rows)  # What matters most is in the table of the page.
 
 
 @pytest.mark.slow
