@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
-import importlib.util
 import os
 import platform
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -115,18 +112,3 @@ def test_what_it_can_do_is_known_without_it() -> None:
 def test_the_flags_of_the_processor_say_what_the_package_says() -> None:
     capabilities = package.core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
     assert package.has_bfloat16() == ("BF16" in capabilities)
-
-
-def test_the_import_finds_the_libraries_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    loaded: list[str] = []
-
-    def dlopen(path: bytes, flags: int) -> None:
-        loaded.append(os.fsdecode(path))
-
-    monkeypatch.delitem(sys.modules, "openvino", raising=False)
-    monkeypatch.setattr(ctypes, "CDLL", lambda name: SimpleNamespace(dlopen=dlopen))
-    package._load_libraries()
-    assert [Path(path).name.partition(".")[0] for path in loaded] == ["_pyopenvino"]
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    package._load_libraries()
-    assert len(loaded) == 1

@@ -10,8 +10,8 @@ from nnasync import hal
 from nnasync._core.deferred import deferred
 from nnasync._core.drivers.litert.caching import get_ready, pack, unpack
 from nnasync._core.drivers.litert.plan import LiteRTPlan, ModelFileSource
-from nnasync._core.drivers.litert.session import PACKAGE
-from nnasync._core.packages import imported, loading_ns, version_of
+from nnasync._core.drivers.litert.session import PACKAGE, package
+from nnasync._core.packages import loading_ns, version_of
 from nnasync.engine import CacheFiles, EngineBase, Lowering, Phase, Plan, span
 from nnasync.errors import BadState
 from nnasync.hal import (
@@ -94,7 +94,7 @@ class LiteRTEngine(EngineBase):
     def get_ready(self) -> None:
         """Import the package, and make what plans are read with."""
         with span(Phase.INITIALIZATION, "import LiteRT"):
-            imported(PACKAGE)
+            package()
             get_ready()
 
     def supported_operations(self, model: Model) -> list[bool]:

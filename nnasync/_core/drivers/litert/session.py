@@ -10,7 +10,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from nnasync._core.drivers.litert.litert_program import Copy, Feed, Fetch, LiteRTProgram
-from nnasync._core.packages import imported
+from nnasync._core.packages import imported, load_library
 from nnasync.errors import GeneralFailure, InvalidArgument
 from nnasync.hal import Array
 
@@ -23,12 +23,18 @@ Places = tuple[tuple[int, Array], ...]
 """Inputs by number, and the tensors they go to, as arrays of the caller's dtype and shape."""
 
 
+def package() -> Any:
+    """The module of LiteRT's interpreter."""
+    load_library("ai_edge_litert", "libpywrap_litert_common")
+    return imported(PACKAGE)
+
+
 def open_interpreter(content: bytes, threads: int, *, delegated: bool) -> Any:
     """An interpreter of a file, without memory yet; `delegated` is with XNNPACK.
 
     Raises RuntimeError or ValueError where LiteRT refuses the file.
     """
-    engine = imported(PACKAGE)
+    engine = package()
     kinds = engine.OpResolverType
     return engine.Interpreter(
         model_content=content,

@@ -9,7 +9,7 @@ import platform
 import sys
 from typing import Any
 
-from nnasync._core.packages import version_of
+from nnasync._core.packages import load_library, version_of
 from nnasync.errors import GeneralFailure, InvalidArgument
 from nnasync.hal import DeviceType
 
@@ -40,6 +40,7 @@ def package() -> Any:
         return loaded
     # Else it keeps a database of what it was used for, and reports it.
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+    load_library("onnxruntime", "capi/onnxruntime_pybind11_state")
     try:
         return importlib.import_module("onnxruntime")
     except ImportError as error:

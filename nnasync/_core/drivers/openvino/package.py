@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import functools
 import gc
-import glob
-import importlib.util
-import os
+import importlib
 import sys
 import threading
 import time
@@ -17,7 +14,7 @@ from types import ModuleType
 from typing import Any, cast
 
 from nnasync._core.collecting import collecting_new
-from nnasync._core.packages import imported, version_of
+from nnasync._core.packages import imported, load_library, version_of
 from nnasync.errors import GeneralFailure
 from nnasync.machine.facts import processor_flags
 
@@ -38,7 +35,7 @@ def module() -> Any:
     That would fork this process at the import, to report it to somebody on the network, and while
     a large process is forked nothing else of it runs.
     """
-    _load_libraries()
+    load_library(PACKAGE, "_pyopenvino")
     with _missing("openvino_telemetry"), _interrupted():
         return imported(PACKAGE)
 
@@ -47,20 +44,6 @@ def _part(name: str) -> Any:
     """A module of the package, which is imported first as it should be."""
     module()
     return importlib.import_module(name)
-
-
-def _load_libraries() -> None:
-    """Have the system load the package's libraries, which it does without the interpreter lock.
-
-    The import loads them as well, but keeps the lock for ten milliseconds meanwhile. What fails
-    here fails there again, and is told there.
-    """
-    if sys.platform != "linux" or PACKAGE in sys.modules:
-        return
-    spec = importlib.util.find_spec(PACKAGE)
-    for place in (spec and spec.submodule_search_locations) or ():
-        for path in glob.glob(os.path.join(glob.escape(place), "_pyopenvino*.so")):
-            ctypes.CDLL(None).dlopen(os.fsencode(path), os.RTLD_NOW)
 
 
 @contextlib.contextmanager
