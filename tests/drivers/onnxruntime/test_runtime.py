@@ -14,7 +14,7 @@ import pytest
 import nnasync as nn
 from nnasync._core.importers.onnx import wrap
 from nnasync.hal import ErrorStatus
-from tests.importers.onnx.files import FLOAT, message, node, written
+from tests.importers.onnx.files import FLOAT, INT64, message, node, written
 
 pytestmark = pytest.mark.anyio
 
@@ -63,6 +63,19 @@ async def test_open_dimensions(tmp_path: Path) -> None:
         for size in (2, 3):
             x = np.eye(size, dtype=np.float32) * 2
             assert (await net(x) == x @ x).all()
+
+
+async def test_an_open_output_of_another_rank_than_stated(tmp_path: Path) -> None:
+    shape = ("shape", INT64, (3,))
+    graph = message(
+        [node("Reshape", ["x", "shape"], ["y"])],
+        [("x", FLOAT, (2, 2)), shape],
+        [("y", FLOAT, (1, "n"))],
+    )
+    async with nn.open_runtime(devices=DEVICES) as runtime:
+        net = await runtime.compile(wrap(written(tmp_path, graph)))
+        result = await net(X, np.array([4, 1, 1], np.int64))
+        assert result.tolist() == X.reshape(4, 1, 1).tolist()
 
 
 async def test_the_reference_alone_does_not_take_it(tmp_path: Path) -> None:
