@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from nnasync._core.deferred import deferred
+from nnasync._core.formats.value_sizes import check_model
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Model
 from nnasync.tracing import vlog
@@ -80,6 +81,7 @@ def load(
         name = _loader_of(form)
     loader: Callable[..., Model] = getattr(importlib.import_module(module), name)
     model = loader(path, **given)
+    check_model(model, os.stat(path).st_size)
     if state:
         model = states.with_states(model, state)
     main = model.main
@@ -100,6 +102,7 @@ def load_whole(path: str | os.PathLike[str]) -> Model:
     """
     module = importlib.import_module(LOADERS[check_suffix(path)].partition(":")[0])
     model: Model = module.wrap_replaceable(path)
+    check_model(model, os.stat(path).st_size)
     return model
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from nnasync._core.deferred import deferred
 from nnasync._core.formats.metadata import Metadata
-from nnasync._core.importers.onnx.inference import with_inferred_outputs
+from nnasync._core.importers.onnx.inference import checked
 from nnasync._core.importers.onnx.onnx_file import (
     OnnxGraph,
     parse,
@@ -124,7 +124,8 @@ def _wrapped(
     is_changed |= without_stated_constants(message)
     try:
         file = message.SerializeToString() if is_changed else Pool.from_file(path)
-        graph = with_inferred_outputs(message, graph)
+        size = len(file) if isinstance(file, bytes) else file.size
+        graph = checked(message, graph, size)
         return wrap_graph(graph, file, Path(path).stem, reason)
     except InvalidArgument as error:
         raise _named(path, error) from error

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 import numpy as np
 
+from nnasync._core.formats.onnx import element_of
+from nnasync._core.formats.value_sizes import check_value
 from nnasync._core.importers.onnx.onnx_file import OnnxGraph, OnnxPort, package, port_of
 from nnasync.errors import ModelError
 
@@ -23,20 +27,51 @@ _LIKE_INPUT = frozenset({"Gelu", "FastGelu", "BiasGelu", "QuickGelu", "SkipLayer
 
 def inferred(message: Any, graph: OnnxGraph) -> dict[str, OnnxPort]:
     """Types and shapes of values by name, as far as ONNX's inference finds them."""
-    onnx = package()
+    known = {value.name: port_of(value) for value in _values(_inferred(message, graph).graph)}
+    for name, array in graph.constants.items():
+        element = package().helper.np_dtype_to_tensor_dtype(np.asarray(array).dtype)
+        known[name] = OnnxPort(name, element, np.asarray(array).shape)
+    return {**known, **{port.name: port for port in graph.inputs}}
+
+
+def _inferred(message: Any, graph: OnnxGraph) -> Any:
+    """The outline of a message with types and shapes; raises ModelError."""
     try:
         outline = _outline(message, graph)
         found = _guarded(outline)
         if not _has_long_lists(found.graph):
-            found = onnx.shape_inference.infer_shapes(outline, data_prop=True)
+            found = package().shape_inference.infer_shapes(outline, data_prop=True)
     except Exception as error:
         raise ModelError(f"ONNX cannot infer its shapes: {error}") from error
-    values = (*found.graph.input, *found.graph.value_info, *found.graph.output)
-    known = {value.name: port_of(value) for value in values}
-    for name, array in graph.constants.items():
-        element = onnx.helper.np_dtype_to_tensor_dtype(np.asarray(array).dtype)
-        known[name] = OnnxPort(name, element, np.asarray(array).shape)
-    return {**known, **{port.name: port for port in graph.inputs}}
+    return found
+
+
+def _values(graph: Any) -> Iterator[Any]:
+    yield from (*graph.input, *graph.value_info, *graph.output)
+
+
+def _inner_values(graph: Any) -> Iterator[Any]:
+    """The values of a graph, and of those in it."""
+    yield from _values(graph)
+    for node in graph.node:
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                yield from _inner_values(inner)
+
+
+def _check_sizes(graph: Any, file_bytes: int) -> None:
+    """Raise ModelError where a value takes more memory than it may, as far as shapes are known."""
+    for value in _inner_values(graph):
+        port = port_of(value)
+        if port.shape is not None and None not in port.shape:
+            shape = tuple(n or 0 for n in port.shape)
+            nbytes = math.prod(shape) * _element_bytes(port.element)
+            check_value(f'"{port.name}"', shape, nbytes, file_bytes)
+
+
+def _element_bytes(number: int) -> int:
+    element = element_of(number)
+    return 1 if element is None else int(element.dtype.itemsize)
 
 
 def check_lists(message: Any, graph: OnnxGraph) -> None:
@@ -132,17 +167,22 @@ def _outline(message: Any, graph: OnnxGraph) -> Any:
     return outline
 
 
-def with_inferred_outputs(message: Any, graph: OnnxGraph) -> OnnxGraph:
-    """The graph with shapes of outputs that it leaves open, if those of all inputs are known."""
-    if not all(_is_settled(port) for port in graph.inputs):
-        return graph
-    if all(_is_settled(port) for port in graph.outputs):
-        return graph
+def checked(message: Any, graph: OnnxGraph, file_bytes: int) -> OnnxGraph:
+    """The graph of a file that is run whole, with shapes of outputs that follow from its inputs.
+
+    Where the shapes of all inputs are known, those of outputs that are open are inferred. Raises
+    ModelError where values take more memory than they may. What the inference does not take, ONNX
+    Runtime refuses as well, which infers in the same way.
+    """
     try:
-        found = inferred(message, graph)
+        found = _inferred(message, graph).graph
     except ModelError:
         return graph
-    outputs = tuple(_better(port, found.get(port.name)) for port in graph.outputs)
+    _check_sizes(found, file_bytes)
+    if not all(map(_is_settled, graph.inputs)) or all(map(_is_settled, graph.outputs)):
+        return graph
+    known = {value.name: port_of(value) for value in _values(found)}
+    outputs = tuple(_better(port, known.get(port.name)) for port in graph.outputs)
     return msgspec.structs.replace(graph, outputs=outputs)
 
 

@@ -24,6 +24,7 @@ from nnasync._core.importers.tflite.tflite_file import (
     labeled,
     read_file,
 )
+from nnasync._core.importers.tflite.value_sizes import check_sizes
 from nnasync.errors import ModelError
 from nnasync.extensions import LITERT, FileOperand
 from nnasync.hal import Model, OperandType, Shape, StatePair
@@ -233,6 +234,7 @@ def _check_operators(file: File, data: memoryview, why_not: str) -> None:
             else:
                 _check_limits(graph, operator)
                 _check_repeats(graph, operator, data)
+        check_sizes(graph, data)
     if found:
         lines = [
             f"{len(places)} x {name}, first operator {places[0]}: {_remedy(name, why_not)}"
