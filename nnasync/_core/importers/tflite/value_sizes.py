@@ -94,7 +94,8 @@ def _broadcast(site: _Site) -> float:
         return 0
     rank = max(map(len, shapes))
     wide = [(1,) * (rank - len(shape)) + shape for shape in shapes]
-    return math.prod(max(sizes) for sizes in zip(*wide, strict=True))
+    found: int = math.prod(max(sizes) for sizes in zip(*wide, strict=True))
+    return found
 
 
 def _listed(place: int) -> Callable[[_Site], float]:
