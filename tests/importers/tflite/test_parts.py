@@ -163,6 +163,17 @@ def test_arithmetic_of_shapes_is_done_while_a_file_is_read(
     assert reference(model, [values])[0].tolist() == values.reshape(2, 6).tolist()
 
 
+def test_a_convolution_in_groups_over_an_open_number_of_channels(tmp_path: Path) -> None:
+    x, filters = T("FLOAT32", (1, 2, 2, 4), open=(1, 2, 2, -1)), weights(6, 1, 1, 2)
+    strides = {"StrideH": 1, "StrideW": 1, "DilationHFactor": 1, "DilationWFactor": 1}
+    ops = [Op("CONV_2D", (0, 1, 2), (3,), "Conv2DOptions", strides)]
+    content = tflite_file([x, filters, weights(6), floats(1, 2, 2, 6)], ops, [0], [3])
+    model = translate(saved(tmp_path, content), shapes={"t0": (1, 2, 2, None)})
+    assert model.main.operations[0].type == OperationType.GROUPED_CONV_2D
+    values = np.arange(16, dtype=np.float32).reshape(1, 2, 2, 4)
+    assert reference(model, [values])[0].tolist() == litert(content, [values])[0].tolist()
+
+
 def accumulator(*, first: float, constant: T | None = None) -> bytes:
     """A network that adds its input to a variable, which CALL_ONCE sets first."""
     handle, value = T("RESOURCE", ()), floats(1, 2)

@@ -47,7 +47,9 @@ def _convolution(tensors: Tensors, operator: OperatorInfo) -> None:
     x, weights = tensors.input(operator, 0), tensors.weights(operator, 1)
     bias = tensors.bias(operator, 2, bias_scale(x.scale, weights.scale), weights.shape[0])
     inputs: list[Input] = [x, weights, bias, *_window(operator)]
-    groups = x.shape[-1] // max(weights.shape[-1], 1)
+    # The filter decides how many channels there are, also where the file leaves that open.
+    channels = x.shape[-1] or tensors.graph.tensors[operator.inputs[0]].shape[-1]
+    groups = channels // max(weights.shape[-1], 1)
     dilation = _dilation(operator)
     if groups > 1:
         if dilation:
