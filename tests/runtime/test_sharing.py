@@ -126,6 +126,15 @@ async def test_the_plan_goes_with_the_last_of_them() -> None:
         assert engine.counters.compile == 2
 
 
+async def test_a_closed_network_takes_nobody_s_first_turn() -> None:
+    async with runtime(NullEngine(compute=double), options=POOL) as rt:
+        closed, kept = await rt.compile(doubler()), await rt.compile(doubler("other"))
+        await closed.aclose()
+        with rt._plans.claim():
+            (terms,) = rt._plans._terms.values()
+            assert list(terms.nets) == [kept]
+
+
 async def test_memory_that_one_uses_is_not_given_back_by_another() -> None:
     async with runtime(NullEngine(compute=double), options=POOL) as rt:
         idle, busy = await rt.compile(doubler()), await rt.compile(doubler(), priority=Priority.LOW)

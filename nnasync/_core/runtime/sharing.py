@@ -96,6 +96,7 @@ class SharedPlans:
     @contextlib.contextmanager
     def claim(self) -> Iterator[Claim]:
         """What a thread may take the first turn with, before the loop knows on which terms."""
+        self._tidy()
         claim = Claim(self._terms, self._watchdog)
         try:
             yield claim
@@ -154,9 +155,9 @@ class SharedPlans:
             self._tidy()
 
     def _tidy(self) -> None:
-        """Forget terms on which nothing is there any more."""
+        """Forget terms on which nothing is there any more; a closed network has no plan."""
         for key, terms in list(self._terms.items()):
-            if not (terms.users or terms.nets):
+            if not terms.users and all(net._closed for net in terms.nets):
                 del self._terms[key]
 
 
