@@ -34,6 +34,7 @@ from nnasync.serving.http_reply import Reply
 from nnasync.serving.http_routes import routes
 from nnasync.serving.joined_writes import JOINED_BYTES
 from nnasync.serving.json_protocol import decoded, encoded
+from nnasync.serving.known_heads import KnownHeads
 from nnasync.serving.messages import Bytes, InferAnswer, InferRequest
 from nnasync.serving.problems import ServingError, as_serving_error
 from nnasync.serving.server import ModelServer
@@ -68,6 +69,8 @@ class HttpApp:
     def __init__(self, server: ModelServer) -> None:
         self._server = server
         self._others = routes(server)
+        self.known_heads = KnownHeads()
+        """Of requests to this application, for connections that hand them to `begin`."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""

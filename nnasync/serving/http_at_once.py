@@ -10,6 +10,7 @@ anything unusual in its header goes that way from the beginning.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
 import re
@@ -27,6 +28,7 @@ from nnasync.serving.http_connection import BoundedConnection
 from nnasync.serving.http_exchange import Asked
 from nnasync.serving.http_reply import Reply
 from nnasync.serving.joined_writes import JOINED_BYTES
+from nnasync.serving.known_heads import KnownHead, KnownHeads, head_in
 from nnasync.serving.messages import Bytes
 from nnasync.serving.problems import ServingError
 
@@ -54,7 +56,10 @@ class AtOnceConnection(BoundedConnection):
         self._app: HttpApp | None = None
         if isinstance(app, HttpApp) and not self.access_log and not self.root_path:
             self._app = app
+        self._known: KnownHeads = self._app.known_heads if self._app is not None else KnownHeads()
         self._asked: Asked | None = None
+        self._head = b""
+        self._peer = ""
         self._size = 0
         self._pieces: list[bytes] = []
         self._in_place: BodyInPlace | None = None
@@ -64,8 +69,18 @@ class AtOnceConnection(BoundedConnection):
         self._fixed: Any = None
         self._fixed_text = b""
 
+    def connection_made(  # type: ignore[override]  # Uvicorn narrows the transport, too.
+        self, transport: asyncio.Transport
+    ) -> None:
+        """Note who it is."""
+        super().connection_made(transport)
+        self._peer = self.client[0] if self.client else ""
+
     def data_received(self, data: bytes) -> None:
         """Answer what is complete with it; have the rest of a large body read into its place."""
+        self._head = b"" if self._is_arriving else head_in(data)
+        if self._head and self._is_answered(self._head, data):
+            return
         super().data_received(data)
         if self._asked is not None and self._size in _IN_PLACE:
             body, begun = room(self._size), 0
@@ -77,6 +92,38 @@ class AtOnceConnection(BoundedConnection):
                 self._in_place = BodyInPlace(self, self.body_received)
                 self.transport.set_protocol(self._in_place)
             self._in_place.read(body, begun)
+
+    def _is_answered(self, head: bytes, data: bytes) -> bool:
+        """Whether this is a whole request whose header is known; then it has its answer."""
+        known, app, cycle = self._known.find(head), self._app, self.cycle
+        if known is None or app is None or len(data) != len(head) + known.size:
+            return False
+        if not (cycle is None or cycle.response_complete) or self.flow.write_paused:
+            return False
+        if self.transport.is_closing():
+            return False
+        try:
+            asked = app.asked(known.target, known.headers, self._peer)
+        except ServingError:
+            return False
+        if self.timeout_keep_alive_task is not None:
+            self._unset_keepalive_if_required()
+        self._requests += 1
+        found = app.begin(asked, data[len(head) :])
+        if isinstance(found, Reply):
+            self._answer(found)
+        else:
+            self._let_parse(head)
+            self._await(found)
+            self.parser = new_parser(self)
+        return True
+
+    def _let_parse(self, head: bytes) -> None:
+        """Have the parser read a header that is known, for uvicorn, which asks it."""
+        self._head = b""
+        self.parser.feed_data(head)
+        self._asked = None
+        self._is_arriving = False
 
     def body_received(self, body: memoryview) -> None:
         """Have a request answered whose body the parser has not seen to its end."""
@@ -120,12 +167,13 @@ class AtOnceConnection(BoundedConnection):
     def on_headers_complete(self) -> None:
         """Wait for the body if this is a request that can be answered here."""
         self._header_ends()
-        self._asked = self._asked_here()
+        head, self._head = self._head, b""
+        self._asked = self._asked_here(head)
         if self._asked is None:
             self._to_uvicorn()
 
-    def _asked_here(self) -> Asked | None:
-        """What is asked for, where it can be answered here."""
+    def _asked_here(self, head: bytes) -> Asked | None:
+        """What is asked for, where it can be answered here; its header is remembered then."""
         app, cycle = self._app, self.cycle
         if app is None or not (cycle is None or cycle.response_complete):
             return None
@@ -145,9 +193,12 @@ class AtOnceConnection(BoundedConnection):
         if self.transport.is_closing():
             return None
         try:
-            return app.asked(target, headers, self.client[0] if self.client else "")
+            asked = app.asked(target, headers, self._peer)
         except ServingError:
             return None
+        if head and self._size:
+            self._known.note(head, KnownHead(target, headers, self._size))
+        return asked
 
     def on_body(self, body: bytes) -> None:
         """Keep a piece of a body."""

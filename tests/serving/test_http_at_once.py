@@ -18,7 +18,7 @@ import nnasync as nn
 from nnasync.serving import Limits, ModelServer, ModelSettings, ServeOptions
 from nnasync.serving.json_protocol import decoded
 from nnasync.serving.problems import ServingError
-from tests.rigs import ROW, gated, until
+from tests.rigs import POOL, ROW, gated, until
 from tests.serving.rig import INFER, body, browsing, outcomes, serving
 
 pytest.importorskip("starlette", reason="the extra serve is not installed")
@@ -151,6 +151,104 @@ async def test_wherever_a_request_is_cut_its_answer_is_the_same() -> None:
             ((status, _, content),) = await answers(stream, 1)
             assert (status, json.loads(content)["outputs"][0]["data"]) == (200, [2, 4, 6, 8])
         assert outcomes(server) == {"completed": len(request) - 1}
+
+
+@pytest.fixture
+def parsed(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """The addresses in headers that a parser has read."""
+    found: list[bytes] = []
+    complete = AtOnceConnection.on_headers_complete
+
+    def noted(self: AtOnceConnection) -> None:
+        found.append(self.url)
+        complete(self)
+
+    monkeypatch.setattr(AtOnceConnection, "on_headers_complete", noted)
+    return found
+
+
+async def test_a_header_that_was_read_before_is_not_parsed_again(
+    tasks: list[str], parsed: list[bytes]
+) -> None:
+    texts = [json.dumps(body(id=name)).encode() for name in "abc"]
+    async with connected() as (server, stream):
+        await until_at_once(stream, tasks)
+        before = outcomes(server)["completed"]
+        parsed.clear()
+        for text in texts:
+            await stream.send(post(text))
+            ((status, _, content),) = await answers(stream, 1)
+            assert (status, json.loads(content)["id"]) == (200, json.loads(text)["id"])
+        assert parsed == [INFER.encode()]
+        for cut in (1, 30, len(post(texts[0])) - 5):
+            await stream.send(post(texts[0])[:cut])
+            await anyio.lowlevel.checkpoint()
+            await stream.send(post(texts[0])[cut:])
+            ((status, _, _),) = await answers(stream, 1)
+            assert status == 200
+        assert outcomes(server) == {"completed": before + 6}
+
+
+async def test_after_a_known_header_the_connection_goes_on_with_any_other(
+    tasks: list[str],
+) -> None:
+    live = b"GET /v2/health/live HTTP/1.1\r\nhost: x\r\n\r\n"
+    async with connected() as (_, stream):
+        await until_at_once(stream, tasks)
+        for request, count in ((post(), 1), (live, 1), (post() + live + post(), 3), (post(), 1)):
+            await stream.send(request)
+            assert [status for status, _, _ in await answers(stream, count)] == [200] * count
+        await stream.send(post(connection="close"))
+        assert len(await answers(stream, 1)) == 1
+        with pytest.raises(anyio.EndOfStream):
+            await stream.receive()
+
+
+async def test_a_request_with_a_known_header_may_wait(
+    tasks: list[str], parsed: list[bytes]
+) -> None:
+    engine = gated(steps=1)
+    engine.gate.open(3)
+    async with connected(engine, options=POOL) as (server, stream):
+        for _ in range(3):
+            await stream.send(post())
+            ((status, fields, _),) = await answers(stream, 1)
+            assert (status, fields["content-type"]) == (200, "application/json")
+        assert tasks == [INFER] * 3
+        await stream.send(post())
+        await until(lambda: engine.counters.waiting == 1)
+        await stream.send(post())  # It waits for the answer to the first one.
+        engine.gate.open(2)
+        assert [status for status, _, _ in await answers(stream, 2)] == [200] * 2
+        assert outcomes(server) == {"completed": 5}
+        assert set(parsed) == {INFER.encode()}
+
+
+async def test_who_waits_behind_a_known_header_and_hangs_up_is_cancelled(
+    tasks: list[str],
+) -> None:
+    engine = gated(steps=2)
+    engine.gate.open(2)
+    async with connected(engine, options=POOL) as (server, stream):
+        await stream.send(post())
+        assert len(await answers(stream, 1)) == 1
+        await stream.send(post())
+        await until(lambda: engine.counters.waiting == 1)
+        await stream.aclose()
+        await until(lambda: outcomes(server) == {"completed": 1, "cancelled": 1})
+        engine.gate.open()
+        await until(lambda: engine.counters.stopped == 1)
+
+
+async def test_keys_in_known_headers_are_looked_at_each_time() -> None:
+    serve = ServeOptions(poll_s=0, api_keys={"secret": "ann", "other": "bob"})
+    async with connected(serve=serve) as (server, stream):
+        for key, wanted in (("secret", 200), ("other", 200), ("none", 401)) * 2:
+            await stream.send(post(x_api_key=key))
+            ((status, _, _),) = await answers(stream, 1)
+            assert status == wanted
+        submitted = {account.client: account.tally.calls for account in server.accounts.all()}
+        assert submitted == {"ann": 2, "bob": 2}
 
 
 LARGE = 100_000
