@@ -15,6 +15,7 @@ from nnasync.errors import NNError
 from nnasync.fences import Fence
 from nnasync.hal import (
     DEFAULT_CONFIG,
+    NEVER_NS,
     Array,
     BufferDesc,
     BufferRole,
@@ -168,8 +169,8 @@ class PreparedModel(Protocol):
 class InlinePreparedModel(PreparedModel, Protocol):
     """A prepared model of this process, which may run on the thread of its caller."""
 
-    def check_room(self, priority: Priority | None = None) -> None:
-        """Raise ResourceExhaustedTransient if an execution that is queued now would be refused."""
+    def check_room(self, priority: Priority | None = None, deadline_ns: int = NEVER_NS) -> None:
+        """Raise ResourceExhausted or MissedDeadline if one that is queued now would be refused."""
 
     def has_let_go(self, request: Request) -> bool:
         """Whether the memory of a request is not in use any more, after an execution that failed.

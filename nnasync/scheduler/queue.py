@@ -165,13 +165,15 @@ class Scheduler:
         """Whether one more job of this priority and client would find a place."""
         return client not in self._leaving and self._room.has_room(priority, client)
 
-    def check_room(self, priority: Priority, client: int = 0) -> None:
-        """Raise ResourceExhaustedTransient, and count it, if there is no place for one more job.
+    def check_room(self, job: Job, now_ns: int) -> None:
+        """Raise, and count it, where `submit` would refuse a job: no place, or a deadline too near.
 
         For callers that check before they allocate memory for a job.
         """
-        if not self.has_room(priority, client):
-            raise self._room.refusal(priority, client)
+        if not self.has_room(job.priority, job.client):
+            raise self._room.refusal(job.priority, job.client)
+        if job.deadline_ns != NEVER_NS and job.client in self._lanes:
+            self._check_deadline(job, now_ns)
 
     def hold(self, job: Job) -> Job | None:
         """Reserve a place for a job that is not ready; returns the job that lost its place, if any.

@@ -16,7 +16,7 @@ from typing import Any
 import anyio
 
 from nnasync._core.clock import Deadline, now_ns
-from nnasync._core.execution.call_now import call_now
+from nnasync._core.execution.call_now import call_now, check_call
 from nnasync.errors import (
     BadState,
     Cancelled,
@@ -211,7 +211,13 @@ class Inferences:
             text = f"a client has at most {self._limits.requests_per_client} requests in flight"
             raise because("queue_full", ResourceExhaustedTransient(text))
         call.model.admit()
-        call.model.enter()
+        try:
+            if call.deadline is not None and call.model.runs_plainly:
+                check_call(call.model.net, call.deadline, call.priority)
+            call.model.enter()
+        except BaseException:
+            call.model.dismiss()
+            raise
         self._in_flight[call.client] = in_flight + 1
 
     def _leave(self, call: _Call) -> None:

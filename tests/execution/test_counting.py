@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 
 import nnasync as nn
+from nnasync._core.clock import Deadline, now_ns, within
 from nnasync._core.drivers.null import NullEngine
+from nnasync._core.execution.call_now import check_call
 from nnasync.errors import InvalidArgument, NNError
 from nnasync.fences import Fence
 from nnasync.tracing.metrics import render
@@ -49,6 +51,20 @@ def outcomes(tally: Tally) -> dict[str, int]:
 
 def in_flight(tally: Tally) -> int:
     return tally.calls - sum(tally.outcomes().values())
+
+
+async def test_what_is_refused_before_it_is_called_counts_as_a_call() -> None:
+    async with runtime(NullEngine(compute=double), options=POOL) as rt:
+        net = await compiled(rt, doubler(), POOL)
+        await net(ROW)
+        tally = net._tally_at(nn.Priority.LOW)
+        calls = tally.calls
+        check_call(net, within(**HOUR), nn.Priority.LOW)
+        assert tally.calls == calls
+        with pytest.raises(nn.MissedDeadline):
+            check_call(net, Deadline(now_ns() - 1), nn.Priority.LOW)
+        assert (tally.calls, in_flight(tally)) == (calls + 1, 0)
+        assert outcomes(tally)["missed:admission"] == 1
 
 
 @both

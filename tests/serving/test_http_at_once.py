@@ -240,6 +240,20 @@ async def test_who_waits_behind_a_known_header_and_hangs_up_is_cancelled(
         await until(lambda: engine.counters.stopped == 1)
 
 
+async def test_what_cannot_be_in_time_is_refused_without_a_task(tasks: list[str]) -> None:
+    async with connected(options=POOL) as (server, stream):
+        await stream.send(post())
+        assert (await answers(stream, 1))[0][0] == 200
+        tasks.clear()
+        await stream.send(post(x_request_timeout="0.001ms"))
+        ((status, fields, content),) = await answers(stream, 1)
+        assert (status, json.loads(content)) == (503, {"error": "Request timeout expired"})
+        assert (int(fields["retry-after"]), tasks) == (1, [])
+        assert outcomes(server) == {"completed": 1, "missed": 1}
+        (model,) = server.models
+        assert model.pending == 0
+
+
 async def test_keys_in_known_headers_are_looked_at_each_time() -> None:
     serve = ServeOptions(poll_s=0, api_keys={"secret": "ann", "other": "bob"})
     async with connected(serve=serve) as (server, stream):

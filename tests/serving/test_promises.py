@@ -238,13 +238,13 @@ def rows() -> nn.Model:
 
 
 async def test_requests_that_wait_are_joined_and_keep_their_own_answers() -> None:
-    batching = {"window_us": 50_000, "max_size": 4, "when": "always"}
+    batching = {"window_us": 60_000_000, "max_size": 4, "when": "always"}
     async with (
         serving(models=(rows(),), batching=batching, max_batch_size=8) as server,
         anyio.create_task_group() as tasks,
     ):
         clients = []
-        for number in range(4):
+        for number in range(4):  # The last one ends the wait of all.
             row = {"name": "x", "shape": [1, 4], "datatype": "FP32", "data": [number] * 4}
             clients.append(RawClient(json.dumps({"inputs": [row]}).encode()))
             tasks.start_soon(clients[-1].run, server)

@@ -12,7 +12,7 @@ from nnasync._core.clock import now_ns
 from nnasync._core.workers import Task
 from nnasync.errors import NNError, ResourceExhaustedTransient
 from nnasync.fences import Fence
-from nnasync.scheduler import NEVER_NS
+from nnasync.scheduler import NEVER_NS, Estimate, Job
 from tests.workers.steering import (
     HIGH,
     LOW,
@@ -37,10 +37,10 @@ def test_high_takes_the_place_of_the_newest_low(rigs: Callable[..., Rig]) -> Non
     with pytest.raises(ResourceExhaustedTransient, match="2 executions are queued already"):
         rig.submit(Steps(), LOW)
     with pytest.raises(ResourceExhaustedTransient, match="2 executions are queued") as caught:
-        rig.workers.check_room(LOW)
+        rig.workers.check_room(Job(LOW, Estimate()))
     assert caught.value.reason == "queue_full"
     assert rig.workers.statistics().scheduler.refused == 2
-    rig.workers.check_room(HIGH)
+    rig.workers.check_room(Job(HIGH, Estimate()))
     ends = settles(lows[1])
     high = rig.submit(Steps(permits=1), HIGH)
     assert "gave its place to work of higher priority" in str(failure(lows[1]))

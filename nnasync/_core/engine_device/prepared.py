@@ -47,7 +47,7 @@ from nnasync.hal import (
     Timing,
     is_fully_specified,
 )
-from nnasync.scheduler import NEVER_NS, Estimate
+from nnasync.scheduler import NEVER_NS, Estimate, Job
 from nnasync.tracing import vlog
 
 if TYPE_CHECKING:
@@ -201,14 +201,14 @@ class EnginePreparedModel:
         run = self.execute_beside if admission is SPREAD else self._on_worker
         return await run(request, config)
 
-    def check_room(self, priority: Priority | None = None) -> None:
-        """Raise ResourceExhaustedTransient if an execution would find the queue full.
+    def check_room(self, priority: Priority | None = None, deadline_ns: int = NEVER_NS) -> None:
+        """Raise Refused if an execution would find the queue full, or could not be ready in time.
 
         Nothing is said where executions are so short that they do not go there.
         """
         level = self.usual if priority is None else self._level(priority)
         if self._admission(level, arrives=False) not in (RUN, NEXT_TURN):
-            self._workers.check_room(level.priority, self.client)
+            self._workers.check_room(Job(level.priority, level.estimate, deadline_ns, self.client))
 
     def has_let_go(self, request: Request) -> bool:
         """Whether no execution of this request is under way; for requests that were executed."""

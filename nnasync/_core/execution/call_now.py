@@ -1,4 +1,4 @@
-"""A call of a network that is answered before anything waits, or not begun at all."""
+"""A call of a network that is answered, or refused, before anything waits; or not begun at all."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import Any
 
 from nnasync._core.clock import Deadline
 from nnasync._core.execution.net import Net
-from nnasync.hal import Array
+from nnasync.errors import NNError
+from nnasync.hal import Array, Priority
 
 
 def call_now(
@@ -32,3 +33,20 @@ def call_now(
         tally.calls += 1
         tally.completed += 1
     return value
+
+
+def check_call(net: Net[Any], deadline: Deadline, priority: Priority) -> None:
+    """Raise what a call would raise on its arrival, and count it: it cannot be done by then.
+
+    For callers that `call_now` gave None; without an error nothing has happened.
+    """
+    inline = net._inline
+    if inline is None:
+        return
+    try:
+        inline.check_room(priority, deadline.at_ns)
+    except NNError as error:
+        tally = net._tally_at(priority)
+        tally.calls += 1
+        tally.ended(error, deadline)
+        raise

@@ -144,13 +144,13 @@ class Workers:
 
     # -- the queue
 
-    def check_room(self, priority: Priority, client: int = 0) -> None:
-        """Raise ResourceExhaustedTransient where one more execution would find no place to wait.
+    def check_room(self, job: Job) -> None:
+        """Raise Refused where one more execution would find no place to wait, or be too late.
 
         Cheap, from any thread, and true for that moment only.
         """
         with self._lock:
-            self._scheduler.check_room(priority, client)
+            self._scheduler.check_room(job, now_ns())
 
     def submit(self, task: Task) -> None:
         """Queue a task whose dependencies are met; raises Refused or DeviceUnavailable.
