@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from nnasync.experiments.costs import Lognormal as Lognormal
     from nnasync.experiments.costs import Network as Network
     from nnasync.experiments.costs import Recorded as Recorded
+    from nnasync.experiments.costs import RunTimes as RunTimes
     from nnasync.experiments.costs import Steps as Steps
     from nnasync.experiments.delays import Delays as Delays
     from nnasync.experiments.experiment import Experiment as Experiment
@@ -96,6 +97,7 @@ __all__ = [
     "Results",
     "Run",
     "RunResult",
+    "RunTimes",
     "Span",
     "Steps",
     "Stream",
@@ -153,6 +155,7 @@ __getattr__ = names(
         "Results": "results",
         "Run": "run_of_point",
         "RunResult": "record",
+        "RunTimes": "costs",
         "Span": "record",
         "Steps": "costs",
         "Stream": "workload",

@@ -165,24 +165,50 @@ class Recorded(Kind, frozen=True):
         return self.mean_ms * 1e6
 
 
+class RunTimes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How long runs of a network take: evenly spaced quantiles in milliseconds, shortest first.
+
+    usual_ms: while no other network runs. beside_ms: while one of the stream of that name does;
+    streams that are not there make no difference. wide_ms: of a network that has a form with more
+    threads for when it has all cores for itself, how long that takes; empty where it has not. All
+    have as many values as usual_ms.
+    """
+
+    usual_ms: tuple[float, ...]
+    beside_ms: dict[str, tuple[float, ...]] = msgspec.field(default_factory=dict)
+    wide_ms: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        at_least("the number of values in usual_ms", len(self.usual_ms), 1)
+        named = {f"beside_ms.{name}": values for name, values in self.beside_ms.items()}
+        for name, values in {"usual_ms": self.usual_ms, "wide_ms": self.wide_ms, **named}.items():
+            if len(values) != len(self.usual_ms) and (values or name != "wide_ms"):
+                raise ExperimentError(
+                    f"{name} has {len(values)} values, and must have as many as usual_ms, "
+                    f"{len(self.usual_ms)}"
+                )
+            for number, value in enumerate(values):
+                positive(f"{name}[{number}]", value)
+
+
 class Network(Kind, frozen=True):
     """A real network: a model file, and its steps as they were measured.
 
-    A simulation needs the steps; a real run needs the file. `threads` is how many cores a run keeps
-    busy. Runs that share the cores are slower: `beside` says by the names of streams how many times
-    as long a run takes while one of those runs too, 1 if that is no matter.
+    A simulation needs the steps; a real run needs the file. Runs that share the cores are slower:
+    `beside` says by the names of streams how many times as long a run takes while one of those runs
+    too, 1 if that is no matter. `times` say it all more exactly, where they were measured: then the
+    steps only tell where a run may be interrupted.
     """
 
     model: str
     steps_ms: tuple[float, ...] = ()
     cv: float = 0.0
-    threads: float = 1.0
     beside: dict[str, float] = msgspec.field(default_factory=dict)
+    times: RunTimes | None = None
 
     def __post_init__(self) -> None:
         if self.steps_ms:
             self.steps()
-        positive("threads", self.threads)
         for name, times in self.beside.items():
             at_least(f"beside.{name}", times, 1)
 
@@ -197,7 +223,14 @@ class Network(Kind, frozen=True):
     @property
     def mean_ns(self) -> float:
         """The expected cost; raises ExperimentError as long as the steps are not known."""
-        return self.steps().mean_ns
+        mean_ns = self.steps().mean_ns
+        return mean_ns if self.times is None else float(np.mean(self.times.usual_ms)) * 1e6
+
+    def draw(self, rng: np.random.Generator, count: int) -> CostsNs:
+        """So many costs in nanoseconds; raises ExperimentError as long as they are not known."""
+        if self.times is None:
+            return self.steps().draw(rng, count)
+        return _whole(rng.choice(np.array(self.times.usual_ms) * 1e6, count))
 
 
 Cost: TypeAlias = Constant | Exponential | Lognormal | Histogram | Steps | Recorded | Network

@@ -96,7 +96,10 @@ class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         named = {"scaled": set(self.scaled)}
         for number, stream in enumerate(self.streams):
             if isinstance(stream.cost, Network):
-                named[f"streams[{number}].cost.beside"] = set(stream.cost.beside)
+                place = f"streams[{number}].cost"
+                named[f"{place}.beside"] = set(stream.cost.beside)
+                times = stream.cost.times
+                named[f"{place}.times.beside_ms"] = set(times.beside_ms) if times else set()
         for key, wanted in named.items():
             if unknown := wanted - set(names):
                 raise ExperimentError(

@@ -1,179 +1,177 @@
 """What real networks cost here, measured, so that streams of them can be simulated.
 
-A network is compiled as a real run compiles it, by its file alone, and runs some dozens of times
-with pauses between, as in a stream: a run after a pause finds its data out of the caches. What the
-device says a run took becomes its cost, with the spread that was seen; one run in fifty, the
-longest, is left out as the system's doing. Its steps are those between which the prepared plan can
-be interrupted (`step_meter`).
+*Each alone.* A network is compiled as a real run compiles it, by its file alone, and runs some
+dozens of times with pauses between, as in a stream: a run after a pause finds its data out of the
+caches. Then it does so again while an execution that loads nothing runs: the runtime takes the form
+of a plan with fewer threads then, if it has one. Its steps are those between which the prepared
+plan can be interrupted (`step_meter`).
 
-Then each runs beside each other one, again and again, for a second, and beside itself. How much
-longer runs took than alone is what simulated runs are slowed by while they overlap, and how late
-the loop and its workers were on cores that networks kept busy is what simulated ones are late by.
+*All together.* Then all networks of an experiment are streams of two real runs, in which they come
+at random, for some seconds (`measured_together`).
 """
 
 from __future__ import annotations
 
-import itertools
-import math
-import time
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
 
 import anyio
-import msgspec
 import numpy as np
 from msgspec.structs import replace
-from numpy.typing import NDArray
 
-from nnasync._core.clock import now_ns
 from nnasync._core.drivers import default_devices
+from nnasync._core.execution import Net
+from nnasync._core.model import ModelBuilder
 from nnasync._core.runtime import Options, Runtime, open_runtime
 from nnasync.errors import ExperimentError
-from nnasync.experiments.arrivals import ClosedLoop
-from nnasync.experiments.costs import Network
-from nnasync.experiments.delays import Delays, delays_of
+from nnasync.experiments.costs import Network, RunTimes
 from nnasync.experiments.experiment import Experiment, Point
-from nnasync.experiments.real import run_real
-from nnasync.experiments.record import Recording, Span
+from nnasync.experiments.measured_together import Kind, measured_together, quantiles_ms
+from nnasync.experiments.real import best_form
+from nnasync.experiments.real_device import CostEngine, at_multiples
+from nnasync.experiments.record import RunResult
+from nnasync.experiments.run_of_point import DISTURBED
 from nnasync.experiments.step_meter import StepMeter
-from nnasync.experiments.workload import Stream, Workload
-from nnasync.hal import NOT_AVAILABLE
+from nnasync.experiments.workload import Stream
+from nnasync.hal import NOT_AVAILABLE, Array, Priority
+from nnasync.machine import WaitMeter
 
-_WARM, _RUNS = 5, 60
+_WARM, _RUNS = 10, 80
 _PAUSE_S = 0.003
-_LEFT_OUT = 0.02
+_RESTS_NS, _REST_STEP_NS = 60_000_000_000, 50_000_000
 _COMPETITION_MS = 300
-_BESIDE_NS, _WARM_MS, _ALL = 1_200_000_000, 200.0, 100_000
-
-
-class Company(msgspec.Struct, frozen=True):
-    """What networks do to each other: `slower` by the models of who is and of who runs beside."""
-
-    slower: dict[tuple[str, str], float]
-    delays: Delays
+_ATTEMPTS = 3
+_IS_WIDE = 0.85
+"""A form with more threads that is no quicker than this, of the time with one, is none."""
 
 
 async def with_measured_networks(
     points: Sequence[Point],
-) -> tuple[tuple[Point, ...], dict[int, Delays]]:
+) -> tuple[tuple[Point, ...], dict[int, tuple[RunResult, ...]]]:
     """The points with the costs of networks whose steps they do not say, each measured once.
 
-    And what the loop is late by where such networks keep all cores busy, by numbers of cores.
+    And, by the numbers of the points that have such networks, the runs in which they shared cores.
 
     Raises:
         ExperimentError: A network does not say how long it runs, or a point is not legal with it.
     """
-    unknown: dict[int, set[str]] = {}
+    alone: dict[tuple[str, int], Network] = {}
+    together: dict[
+        tuple[int, tuple[Kind, ...]], tuple[dict[Kind, Network], tuple[RunResult, ...]]
+    ] = {}
+    found: list[Point] = []
+    runs: dict[int, tuple[RunResult, ...]] = {}
     for point in points:
-        if models := set(_models(point.experiment)):
-            unknown.setdefault(point.experiment.cores, set()).update(models)
-    if not unknown:
-        return tuple(points), {}
-    known: dict[tuple[str, int], Network] = {}
-    company: dict[int, Company] = {}
-    for cores, models in sorted(unknown.items()):
-        for model in sorted(models):
-            known[model, cores] = await measured(model, cores)
-        company[cores] = await measured_company(
-            [known[model, cores] for model in sorted(models)], cores
-        )
-    delays = {cores: each.delays for cores, each in company.items()}
-    return tuple(_with_costs(point, known, company) for point in points), delays
+        cores, kinds = point.experiment.cores, _kinds(point.experiment)
+        if not kinds:
+            found.append(point)
+            continue
+        for model in dict.fromkeys(kind.model for kind in kinds):
+            if (model, cores) not in alone:
+                alone[model, cores] = await _measured_calmly(model, cores)
+        if (cores, kinds) not in together:
+            networks = {kind: alone[kind.model, cores] for kind in kinds}
+            together[cores, kinds] = await measured_together(networks, cores)
+        costs, runs[point.index] = together[cores, kinds]
+        found.append(_with_costs(point, costs))
+    return tuple(found), runs
+
+
+async def _measured_calmly(model: str, cores: int) -> Network:
+    """As it was measured when others disturbed that least, in a few attempts at most."""
+    found: list[tuple[float, Network]] = []
+    for _ in range(_ATTEMPTS):
+        meter = WaitMeter()
+        network = await measured(model, cores)
+        waited = meter.read() or 0.0
+        found.append((waited, network))
+        if waited < DISTURBED:
+            break
+    return min(found, key=lambda each: each[0])[1]
 
 
 async def measured(model: str, cores: int) -> Network:
     """A network of a file, with what it costs on this machine when so many cores may be used."""
     options = Options(cores=cores, inline_budget_us=0, competition_budget_ms=_COMPETITION_MS)
     meter = StepMeter()
+    rest = CostEngine("rest", at_multiples(_REST_STEP_NS), spins=False)
     async with open_runtime(
-        devices=default_devices(), options=options, instruments=[meter]
+        devices=[*default_devices(), rest], options=options, instruments=[meter]
     ) as runtime:
-        found, threads = await _durations_ns(runtime, model)
-    kept = _usual(found)
-    mean_ns = float(kept.mean())
-    cv = float(kept.std()) / mean_ns
-    steps_ms = tuple((np.diff(meter.borders(), prepend=0.0) * mean_ns / 1e6).tolist())
-    return Network(model, steps_ms, cv, threads=min(max(1.0, threads), cores))
+        net = await best_form(runtime, model, Priority.MEDIUM)
+        async with net:
+            wide = await _durations_ns(net, model)
+            usual, borders = wide, meter.borders()
+            if cores > 1:
+                async with _something_running(runtime, rest.name):
+                    usual = await _durations_ns(net, model)
+    is_wide = np.quantile(wide, 0.25) < _IS_WIDE * np.quantile(usual, 0.25)
+    times = RunTimes(quantiles_ms(usual), {}, quantiles_ms(wide) if is_wide else ())
+    mean_ms = float(np.mean(times.usual_ms))
+    steps_ms = tuple((np.diff(borders, prepend=0.0) * mean_ms).tolist())
+    return Network(model, steps_ms, times=times)
 
 
-async def _durations_ns(runtime: Runtime, model: str) -> tuple[list[int], float]:
-    """What runs took, and how many cores they kept busy meanwhile."""
+@asynccontextmanager
+async def _something_running(runtime: Runtime, device: str) -> AsyncIterator[None]:
+    """An execution that loads nothing runs meanwhile."""
+    builder = ModelBuilder("rest")
+    told = builder.input("cost", (1, 1))
+    builder.output("done", builder.add(told, told))
+    net = await runtime.compile(builder.build(), devices=[device])
+    async with anyio.create_task_group() as group:
+        group.start_soon(net, np.array([[_RESTS_NS]], np.float32))
+        await anyio.sleep(_PAUSE_S)
+        yield
+        group.cancel_scope.cancel()
+
+
+async def _durations_ns(net: Net[Array], model: str) -> list[int]:
+    """What the device says that runs took."""
     rng = np.random.default_rng(0)
     found: list[int] = []
-    spent_ns = taken_ns = 0
-    async with runtime.compile(model) as net:
-        shapes = [([max(1, n) for n in port.shape], port.dtype) for port in net.inputs]
-        given = [rng.random(shape).astype(dtype) for shape, dtype in shapes]
-        for number in range(_WARM + _RUNS):
-            began_ns, spent_before_ns = now_ns(), time.process_time_ns()
-            timing = (await net.measured(*given)).timing
-            if number >= _WARM:
-                found.append(timing.time_on_device_ns)
-                spent_ns += time.process_time_ns() - spent_before_ns
-                taken_ns += now_ns() - began_ns
-            await anyio.sleep(_PAUSE_S)
+    shapes = [([max(1, n) for n in port.shape], port.dtype) for port in net.inputs]
+    given: list[Any] = [rng.random(shape).astype(dtype) for shape, dtype in shapes]
+    for _ in range(_WARM + _RUNS):
+        found.append((await net.measured(*given)).timing.time_on_device_ns)
+        await anyio.sleep(_PAUSE_S)
     if NOT_AVAILABLE in found:
         raise ExperimentError(f"{model}: its device does not say how long runs take")
-    return found, spent_ns / taken_ns
+    return found[_WARM:]
 
 
-async def measured_company(networks: Sequence[Network], cores: int) -> Company:
-    """What these measured networks do to each other on so many cores."""
-    slower: dict[tuple[str, str], float] = {}
-    delays: list[Delays] = []
-    for one, other in itertools.combinations_with_replacement(networks, 2):
-        again = ClosedLoop(1, 0.0)
-        streams = (
-            Stream(name="one", arrivals=again, cost=one),
-            Stream(name="other", arrivals=again, cost=other),
-        )
-        run = await run_real(
-            Workload(streams), cores=cores, duration_ns=_BESIDE_NS, record=Recording(_WARM_MS, _ALL)
-        )
-        spans = [[span for span in run.spans if span.stream == number] for number in (0, 1)]
-        slower[one.model, other.model] = _times_slower(spans[0], one.mean_ns)
-        slower[other.model, one.model] = _times_slower(spans[1], other.mean_ns)
-        delays.append(delays_of(run, 0, 0))
-    return Company(slower, max(delays, key=lambda each: sum(each.heard_ns)))
+def _kinds(experiment: Experiment) -> tuple[Kind, ...]:
+    """The networks of an experiment that are to be measured, each once, in order."""
+    return tuple(sorted({_kind(stream) for stream in _unmeasured(experiment)}))
 
 
-def _times_slower(spans: Sequence[Span], alone_ns: float) -> float:
-    """How many times as long these runs took as alone, on average without the longest ones."""
-    lengths_ns = _usual([span.ended_ns - span.began_ns for span in spans])
-    return max(1.0, float(lengths_ns.mean()) / alone_ns) if lengths_ns.size else 1.0
+def _unmeasured(experiment: Experiment) -> Iterable[Stream]:
+    costs = ((stream, stream.cost) for stream in experiment.streams)
+    return (s for s, cost in costs if isinstance(cost, Network) and not cost.steps_ms)
 
 
-def _usual(durations_ns: Sequence[int]) -> NDArray[np.float64]:
-    """All but the longest, which are the system's doing."""
-    kept = math.ceil(len(durations_ns) * (1 - _LEFT_OUT))
-    return np.array(sorted(durations_ns)[:kept], float)
+def _kind(stream: Stream) -> Kind:
+    cost = stream.cost
+    return Kind(cost.model if isinstance(cost, Network) else "", stream.urgency)
 
 
-def _models(experiment: Experiment) -> Iterable[str]:
-    return (
-        stream.cost.model
-        for stream in experiment.streams
-        if isinstance(stream.cost, Network) and not stream.cost.steps_ms
-    )
-
-
-def _with_costs(
-    point: Point, known: dict[tuple[str, int], Network], company: dict[int, Company]
-) -> Point:
+def _with_costs(point: Point, costs: dict[Kind, Network]) -> Point:
+    """The point with what was measured; what runs beside is named by the streams of this one."""
     experiment = point.experiment
-    cores = experiment.cores
-    models = {
-        stream.name: stream.cost.model
-        for stream in experiment.streams
-        if isinstance(stream.cost, Network) and not stream.cost.steps_ms
-    }
+    kinds = {stream.name: _kind(stream) for stream in _unmeasured(experiment)}
+    names = {kind: str(number) for number, kind in enumerate(costs)}
 
-    def cost(model: str) -> Network:
-        slower = company[cores].slower
-        beside = {name: slower[model, other] for name, other in models.items()}
-        return replace(known[model, cores], beside=beside)
+    def cost(kind: Kind) -> Network:
+        network = costs[kind]
+        if network.times is None:
+            return network
+        known = network.times.beside_ms
+        beside = {name: known[names[each]] for name, each in kinds.items() if names[each] in known}
+        return replace(network, times=replace(network.times, beside_ms=beside))
 
     streams = tuple(
-        replace(stream, cost=cost(models[stream.name])) if stream.name in models else stream
+        replace(stream, cost=cost(kinds[stream.name])) if stream.name in kinds else stream
         for stream in experiment.streams
     )
     changed = replace(experiment, streams=streams)

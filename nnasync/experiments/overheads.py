@@ -22,7 +22,8 @@ from nnasync._core.wakeup import Wakeup
 from nnasync.experiments.arrivals import Gamma
 from nnasync.experiments.checks import at_least
 from nnasync.experiments.costs import Constant
-from nnasync.experiments.delays import Delays, delays_of, middle_of
+from nnasync.experiments.delays import Delays, middle_of
+from nnasync.experiments.delays_of_runs import delays_of
 from nnasync.experiments.real import run_real
 from nnasync.experiments.record import Recording, RunResult
 from nnasync.experiments.workload import Stream, Workload
@@ -45,7 +46,7 @@ class Overheads(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     answered. inline_budget_ns is how long a request may take on the thread of the loop itself, 0
     for none, and stall_budget_ns how long they may keep it in one turn. Where there are `delays`
     they are what passes on the way to a worker and back, and hops only decide what runs where;
-    `busy` are those while networks compute on all cores.
+    `beside` are those of networks while 0, 1, 2 ... other requests are under way.
     """
 
     hop_ns: int
@@ -54,11 +55,11 @@ class Overheads(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     inline_budget_ns: int = 0
     stall_budget_ns: int = 1_000_000
     delays: Delays | None = None
-    busy: Delays | None = None
+    beside: tuple[Delays, ...] = ()
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
-            if name not in ("delays", "busy"):
+            if name not in ("delays", "beside"):
                 at_least(name, getattr(self, name), 0)
 
 

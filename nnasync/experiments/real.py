@@ -53,7 +53,7 @@ from nnasync.experiments.workload import (
     request_blocks,
     think_times,
 )
-from nnasync.hal import NEVER_NS, Array, Model
+from nnasync.hal import NEVER_NS, Array, Model, Priority
 from nnasync.machine import WaitMeter
 from nnasync.scheduler import AGING_NS, Policy
 
@@ -104,6 +104,13 @@ async def run_real(
     run = _RealRun(workload, record or Recording(), seed, cores, spins=device == "spin")
     async with run.runtime(options, policy) as runtime:
         return await run.result(runtime, NEVER_NS if duration_ns is None else duration_ns, requests)
+
+
+async def best_form(runtime: Runtime, model: str, priority: Priority) -> Net[Array]:
+    """A network of a file in its best form: what the first one costs is another matter."""
+    net = await runtime.compile(model, priority=priority, devices=default_devices())
+    await net.optimized()
+    return net
 
 
 class _RealRun:
@@ -162,9 +169,7 @@ class _RealRun:
 
     async def _compiled(self, runtime: Runtime, number: int, stream: Stream) -> Net[Array]:
         if isinstance(stream.cost, Network):
-            return await runtime.compile(
-                stream.cost.model, priority=stream.urgency, devices=default_devices()
-            )
+            return await best_form(runtime, stream.cost.model, stream.urgency)
         device = self.engines[number].name
         return await runtime.compile(_model(stream), priority=stream.urgency, devices=[device])
 

@@ -25,6 +25,7 @@ from msgspec.structs import replace
 
 from nnasync.errors import GeneralFailure, NNError
 from nnasync.experiments.delays import Delays
+from nnasync.experiments.delays_of_runs import delays_by_company
 from nnasync.experiments.experiment import Experiment, Point, at_point
 from nnasync.experiments.networks import with_measured_networks
 from nnasync.experiments.overheads import (
@@ -73,7 +74,7 @@ async def run(
         GeneralFailure: A process that simulates ended.
     """
     unmeasured = await anyio.to_thread.run_sync(experiment.points)
-    points, busy = await with_measured_networks(unmeasured)
+    points, shared = await with_measured_networks(unmeasured)
     rounds = experiment.real_repeats if how != "simulate" else 0
     count = rounds * len(points)
     if how != "real":
@@ -88,7 +89,7 @@ async def run(
         overheads = calibration.keep() if calibration is not None else None
         if overheads is None and is_measured:
             overheads = await overheads_of_this_loop()
-        await _simulate_all(_simulated(points, busy, overheads), jobs, done)
+        await _simulate_all(_simulated(points, shared, overheads), jobs, done)
     return Results(
         experiment=experiment,
         machine=machine_here(),
@@ -99,12 +100,22 @@ async def run(
 
 
 def _simulated(
-    points: tuple[Point, ...], busy: Mapping[int, Delays], measured: Overheads | None
+    points: tuple[Point, ...],
+    shared: Mapping[int, tuple[RunResult, ...]],
+    measured: Overheads | None,
 ) -> list[Task]:
+    """Runs to simulate; where networks share cores, with the delays that were seen in that."""
+    known: dict[int, tuple[Delays, ...]] = {}
+
     def overheads(point: Point) -> Overheads | None:
         if measured is None or point.experiment.overheads == "none":
             return None
-        return replace(measured, busy=busy.get(point.experiment.cores))
+        runs = shared.get(point.index)
+        if runs is None:
+            return measured
+        if id(runs) not in known:
+            known[id(runs)] = delays_by_company(runs, measured.call_ns)
+        return replace(measured, beside=known[id(runs)])
 
     return [
         Task(point, repeat, overheads(point))

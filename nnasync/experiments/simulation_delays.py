@@ -16,17 +16,17 @@ _COMES, _BEGINS, _FOLLOWS, _DEVICE, _HEARD = range(5)
 class SimulatedDelays:
     """Iterators of the delays of one run; each has draws of its own (`delays.Delays`)."""
 
-    def __init__(self, overheads: Overheads, found: Delays | None, seed: int) -> None:
+    def __init__(self, overheads: Overheads, found: Delays | None, *seeds: int) -> None:
         there_ns = overheads.hop_ns // 2
         self._there_ns = there_ns
         self._cold_there_ns = overheads.cold_hop_ns - there_ns
         back_ns = (overheads.hop_ns - there_ns,)
         delays = found or Delays(comes_ns=back_ns, heard_ns=back_ns)
-        self._comes = _AfterRests(delays.comes_ns, delays.comes_after, seed, _COMES)
-        self._heard = _AfterRests(delays.heard_ns, delays.heard_after, seed, _HEARD)
-        self.follows_ns = draws(found.follows_ns if found else (0,), seed, _FOLLOWS)
-        self.device_ns = draws(found.device_ns if found else (0,), seed, _DEVICE)
-        self._begins_ns = draws(found.begins_ns, seed, _BEGINS) if found else None
+        self._comes = _AfterRests(delays.comes_ns, delays.comes_after, (*seeds, _COMES))
+        self._heard = _AfterRests(delays.heard_ns, delays.heard_after, (*seeds, _HEARD))
+        self.follows_ns = draws(found.follows_ns if found else (0,), *seeds, _FOLLOWS)
+        self.device_ns = draws(found.device_ns if found else (0,), *seeds, _DEVICE)
+        self._begins_ns = draws(found.begins_ns, *seeds, _BEGINS) if found else None
 
     def comes_ns(self, rested_ns: int) -> int:
         """From the planned time until the loop begins the call, if it had nothing to do so long."""
@@ -47,11 +47,11 @@ class _AfterRests:
     """A delay that may depend on how long the loop has rested."""
 
     def __init__(
-        self, values_ns: tuple[int, ...], after: tuple[AfterRest, ...], seed: int, which: int
+        self, values_ns: tuple[int, ...], after: tuple[AfterRest, ...], seeds: tuple[int, ...]
     ) -> None:
         self._from_ns = [each.from_ns for each in after[1:]]
         groups = [each.values_ns for each in after] or [values_ns]
-        self._draws = [draws(each, seed, which, number) for number, each in enumerate(groups)]
+        self._draws = [draws(each, *seeds, number) for number, each in enumerate(groups)]
 
     def next_ns(self, rested_ns: int) -> int:
         return next(self._draws[bisect.bisect_right(self._from_ns, rested_ns)])

@@ -20,8 +20,8 @@ alike.
 else then (`simulation_lane`). What they may take of one turn is limited: a turn is all that had
 been posted when it began.
 
-*Networks* share the cores: runs are slower beside each other, and delays are those of a busy
-machine while they compute on all cores (`simulation_company`).
+*Networks* share the cores: runs are slower beside each other, and delays are those that were
+measured while so many of their requests were under way (`simulation_company`).
 
 *Not simulated*: the budget that LOW overdraws for its age, and cores that others than networks
 load.
@@ -35,7 +35,7 @@ from typing import Any
 from nnasync._core.workers.admission import NEXT_TURN, RUN, WORKER
 from nnasync.experiments.overheads import Overheads
 from nnasync.experiments.record import Outcome, Recorder
-from nnasync.experiments.simulation_company import changed, keeps_busy, stopped
+from nnasync.experiments.simulation_company import SharedCores, stopped
 from nnasync.experiments.simulation_cores import ENDS, OTHERS, Settings, Simulation
 from nnasync.experiments.simulation_delays import SLEEPS_DEEPLY_NS, SimulatedDelays
 from nnasync.experiments.simulation_lane import SimulatedLane
@@ -61,8 +61,15 @@ class LoopSimulation(Simulation):
     ) -> None:
         super().__init__(streams, settings, policy, recorder)
         self._calm = SimulatedDelays(overheads, overheads.delays, settings.seed)
-        self._busy = SimulatedDelays(overheads, overheads.busy or overheads.delays, settings.seed)
-        self._shares = any(source.is_network for source in self._sources)
+        self._shared: SharedCores | None = None
+        self._by_company: list[SimulatedDelays] = []
+        self._under_way = 0
+        if any(source.is_network for source in self._sources):
+            self._shared = SharedCores(streams)
+            self._by_company = [
+                SimulatedDelays(overheads, delays, settings.seed, number)
+                for number, delays in enumerate(overheads.beside)
+            ]
         self._before_ns = overheads.call_ns // 2
         self._after_ns = overheads.call_ns - self._before_ns
         self._posted: deque[Request] = deque()
@@ -83,6 +90,7 @@ class LoopSimulation(Simulation):
     def _submit(self, now: int, request: Request) -> None:
         """A request comes by a thread of its own, which wakes the loop."""
         late_ns = self._delays().comes_ns(now - self._loop_free_ns)
+        self._under_way += request.source.is_network
         self._push(now + late_ns, _POSTS, request)
 
     def _other(self, now: int, kind: int, what: Any) -> None:
@@ -136,6 +144,7 @@ class LoopSimulation(Simulation):
         """The loop runs a request itself, to its end."""
         source, estimate, cost_ns = request.source, request.estimate, request.cost_ns
         request.is_over = True
+        self._under_way -= source.is_network
         if request.deadline_ns < now + estimate.floor_ns:
             estimate.refused()
             self._tell(now, request, Outcome.REFUSED)
@@ -154,6 +163,8 @@ class LoopSimulation(Simulation):
         if request.is_over:
             return
         request.is_over = True
+        if request.source.is_network:
+            self._under_way -= sum(not each.is_over for each in request.members) or 1
         self._outcomes[request] = outcome
         late_ns = 0
         if outcome in (Outcome.MET, Outcome.LATE, Outcome.EXPIRED):
@@ -174,9 +185,12 @@ class LoopSimulation(Simulation):
             late_ns = next(self._delays().follows_ns)
         if core != self._awake or (is_low is not self._awake_for_low and not self._is_governed):
             late_ns += self._delays().begins_ns(now - self._asleep_since_ns[core])
+        shared = self._shared
+        if shared is not None:
+            shared.begin(request, len(self._running), sum(self._totals))
         super()._begin(now + late_ns, request)
-        if self._shares:
-            self._share(now)
+        if shared is not None:
+            self._share(now, shared)
 
     def _end(self, now: int, request: Request) -> None:
         core = self._awake = request.core
@@ -184,21 +198,22 @@ class LoopSimulation(Simulation):
         self._asleep_since_ns[core] = now
         super()._end(now, request)
         self._awake = -1
-        if self._shares:
-            self._share(now)
+        if self._shared is not None:
+            self._share(now, self._shared)
 
     def _stopped(self, now: int, request: Request) -> None:
         stopped(request)
         super()._stopped(now, request)
 
-    def _share(self, now: int) -> None:
+    def _share(self, now: int, shared: SharedCores) -> None:
         """Runs of networks are as slow as they are beside each other."""
-        for request in changed(now, self._running):
+        for request in shared.changed(now, self._running):
             self._push(request.ends_ns, ENDS, request)
 
     def _delays(self) -> SimulatedDelays:
-        is_busy = self._shares and keeps_busy(self._running, self._cores)
-        return self._busy if is_busy else self._calm
+        """Those that fit how many requests of networks are under way."""
+        known = self._by_company
+        return known[min(self._under_way, len(known) - 1)] if known else self._calm
 
     def _hand_out(self, now: int) -> None:
         """Have free cores run what is next; one that was taken beside others is none."""

@@ -23,8 +23,9 @@ class Request(Job):
 
     `ends_ns` is when its run stops as things stand, negative while it does not run. `is_asked` is
     whether it was asked to give way, `is_over` whether its outcome is known. It takes `slower`
-    times as long as alone, for what runs beside it. Requests that are run together are `members`
-    of a `run`.
+    times as long as alone, for what runs beside it. Of a network's runs it has this `rank` by
+    length, negative until it is known, and the `is_wide` form or the usual one. Requests that are
+    run together are `members` of a `run`.
     """
 
     __slots__ = (
@@ -35,9 +36,11 @@ class Request(Job):
         "is_asked",
         "is_over",
         "is_watched",
+        "is_wide",
         "members",
         "number",
         "planned_ns",
+        "rank",
         "run",
         "slower",
         "source",
@@ -54,6 +57,8 @@ class Request(Job):
     is_over: bool
     is_watched: bool
     slower: float
+    is_wide: bool
+    rank: int
     members: tuple[Request, ...]
     run: Request | None
 
@@ -70,7 +75,6 @@ class Source:
         "_times_ns",
         "account",
         "batching",
-        "beside",
         "callers",
         "cancel_after_ns",
         "client",
@@ -85,7 +89,6 @@ class Source:
         "priority",
         "relative_ns",
         "thinking",
-        "threads",
     )
 
     def __init__(
@@ -121,8 +124,6 @@ class Source:
         self.costs: Iterator[int] = iter(())
         self._blocks: Iterator[RequestBlock] = iter(())
         self.is_network = isinstance(stream.cost, Network)
-        self.threads = stream.cost.threads if isinstance(stream.cost, Network) else 0.0
-        self.beside = stream.cost.beside if isinstance(stream.cost, Network) else {}
         self.is_endless = not isinstance(stream.arrivals, Trace)
         self.callers = 1
         """How many requests may come before any is answered, but for those of open streams."""
@@ -161,10 +162,10 @@ class Source:
             request.cost_ns = self._costs_ns[self._position - 1] or 1
         else:
             request.cost_ns = next(self.costs)
-        request.ends_ns = -1
+        request.ends_ns = request.rank = -1
         request.slower = 1.0
         request.members, request.run = (), None
-        request.is_asked = request.is_over = request.is_watched = False
+        request.is_asked = request.is_over = request.is_watched = request.is_wide = False
         return request
 
     def run_of(self, members: Sequence[Request]) -> Request:
@@ -177,8 +178,8 @@ class Source:
         run.planned_ns, run.number = first.planned_ns, first.number
         costs_ns = [each.cost_ns for each in members]
         run.cost_ns = costs_ns[0] if self.batching is None else self.batching.cost_ns(costs_ns)
-        run.ends_ns, run.slower = -1, 1.0
-        run.is_asked = run.is_over = run.is_watched = False
+        run.ends_ns, run.rank, run.slower = -1, -1, 1.0
+        run.is_asked = run.is_over = run.is_watched = run.is_wide = False
         run.members, run.run = tuple(members), None
         for each in members:
             each.run = run

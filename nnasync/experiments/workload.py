@@ -124,7 +124,7 @@ def costs_of(stream: Stream, seed: int) -> Iterator[int]:
 
     Raises ExperimentError where the workload does not have them: recorded ones are in the trace.
     """
-    cost = stream.cost.steps() if isinstance(stream.cost, Network) else stream.cost
+    cost = stream.cost
     if isinstance(cost, Recorded):
         raise ExperimentError(f"{stream.name}: recorded costs come with the trace")
     rng = _generator(stream, seed, _COSTS)

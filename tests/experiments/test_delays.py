@@ -8,7 +8,8 @@ import pytest
 
 from nnasync.errors import ExperimentError
 from nnasync.experiments import Delays, Overheads, RequestRow, RunResult, Span
-from nnasync.experiments.delays import delays_of, draws, middle_of
+from nnasync.experiments.delays import draws, middle_of
+from nnasync.experiments.delays_of_runs import delays_by_company, delays_of
 from nnasync.experiments.record import Outcome
 from nnasync.experiments.simulation_delays import SimulatedDelays
 
@@ -53,6 +54,23 @@ def test_who_finds_a_core_free_waits_for_nobody() -> None:
     requests = (0, 10, 20, 1020, 1030), (5, 15, 30, 1030, 1040)
     assert set(delays_of(record(*requests, cores=2), 1_000 * US, 0).begins_ns) == {10_000, 15_000}
     assert len(set(delays_of(record(*requests), 1_000 * US, 0).begins_ns)) == 1
+
+
+def test_delays_are_told_apart_by_how_many_requests_are_under_way() -> None:
+    alone = [(at, at + 100, at + 110, at + 150, at + 170) for at in range(0, 30_000, 1_000)]
+    beside = [(at + 50, at + 350, at + 400, at + 500, at + 530) for at, *_ in alone]
+    run = record(*alone, *beside, cores=1)
+    none, one, *more = delays_by_company([run], 20 * US)
+    assert set(none.comes_ns) == {90 * US}
+    assert set(one.comes_ns) == {290 * US}
+    # The first of each two ends while the other one has come.
+    assert (set(none.heard_ns), set(one.heard_ns)) == ({20 * US}, {10 * US})
+    assert [each.comes_ns for each in more] == [one.comes_ns] * 4
+    assert delays_by_company([run, run], 20 * US)[0].heard_ns == none.heard_ns
+
+
+def test_delays_of_company_that_was_never_seen_are_those_of_nobody() -> None:
+    assert delays_by_company([record()], 0) == (Delays(),) * 6
 
 
 def test_a_run_of_nothing_has_no_delays() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -11,23 +11,18 @@ from msgspec.structs import replace
 from nnasync.errors import ExperimentError
 from nnasync.experiments import (
     ClosedLoop,
-    Delays,
     Experiment,
     Network,
     Poisson,
-    Span,
+    RunResult,
+    RunTimes,
     Stream,
     read_experiment,
     run,
 )
 from nnasync.experiments import networks as module
-from nnasync.experiments.networks import (
-    Company,
-    _times_slower,
-    measured,
-    measured_company,
-    with_measured_networks,
-)
+from nnasync.experiments.measured_together import Kind
+from nnasync.experiments.networks import measured, with_measured_networks
 
 ROOT = Path(__file__).resolve().parents[2]
 WORDS = str(ROOT / "nnasync" / "cli" / "demo_data" / "words.nnm")
@@ -44,11 +39,13 @@ def experiment(model: str = WORDS, **changes: object) -> Experiment:
     return replace(whole, **changes)
 
 
-async def company(networks: Sequence[Network], cores: int) -> Company:
+async def together(
+    networks: Mapping[Kind, Network], cores: int
+) -> tuple[dict[Kind, Network], tuple[RunResult, ...]]:
     """Each is half as slow again beside any."""
-    models = [network.model for network in networks]
-    pairs = [(one, other) for one in models for other in models]
-    return Company(dict.fromkeys(pairs, 1.5), Delays())
+    names = map(str, range(len(networks)))
+    times = RunTimes((2.0,), dict.fromkeys(names, (3.0,)))
+    return {kind: replace(each, times=times) for kind, each in networks.items()}, ()
 
 
 @pytest.mark.slow
@@ -64,16 +61,17 @@ async def test_each_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def told(model: str, cores: int) -> Network:
         asked.append((model, cores))
-        return Network(model, (2.0,), 0.1)
+        return Network(model, (2.0,))
 
     monkeypatch.setattr(module, "measured", told)
-    monkeypatch.setattr(module, "measured_company", company)
+    monkeypatch.setattr(module, "measured_together", together)
     sweep = {"cores": [1, 2], "load": [0.2, 0.4]}
-    points, busy = await with_measured_networks(experiment("net.tflite", sweep=sweep).points())
+    points, runs = await with_measured_networks(experiment("net.tflite", sweep=sweep).points())
     assert asked == [("net.tflite", 1), ("net.tflite", 2)]
     costs = [point.experiment.streams[0].cost for point in points]
-    assert costs == [Network("net.tflite", (2.0,), 0.1, beside={"words": 1.5})] * 4
-    assert busy == {1: Delays(), 2: Delays()}
+    times = RunTimes((2.0,), {"words": (3.0,)})
+    assert costs == [Network("net.tflite", (2.0,), times=times)] * 4
+    assert set(runs) == {0, 1, 2, 3}
 
 
 async def test_networks_that_say_what_they_cost_are_not_measured() -> None:
@@ -89,27 +87,34 @@ async def test_a_load_without_open_arrivals_is_told_after_measuring(
         return Network(model, (2.0,))
 
     monkeypatch.setattr(module, "measured", told)
-    monkeypatch.setattr(module, "measured_company", company)
+    monkeypatch.setattr(module, "measured_together", together)
     closed = Stream(name="words", arrivals=ClosedLoop(1, 5.0), cost=Network(WORDS))
     broken = experiment(streams=(closed,), sweep={}, load=0.5)
     with pytest.raises(ExperimentError, match="no stream has open arrivals"):
         await with_measured_networks(broken.points())
 
 
-async def test_what_networks_do_to_each_other_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_BESIDE_NS", 400_000_000)
-    words = Network(WORDS, (0.1,))
-    found = await measured_company([words], 2)
-    assert list(found.slower) == [(WORDS, WORDS)]
-    assert found.slower[WORDS, WORDS] >= 1
-    assert max(found.delays.heard_ns) > 0
+async def test_what_is_measured_has_steps_and_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_RUNS", 5)
+    found = await measured(WORDS, 2)
+    assert found.times is not None
+    assert sum(found.steps_ms) == pytest.approx(sum(found.times.usual_ms) / 199)
+    assert list(found.times.usual_ms) == sorted(found.times.usual_ms)
 
 
-def test_how_much_slower_runs_are_is_told_without_the_longest() -> None:
-    spans = [Span(0, 0, number, 0, 20) for number in range(99)] + [Span(0, 0, 99, 0, 10**9)]
-    assert _times_slower(spans, 10.0) == 2.0
-    assert _times_slower(spans, 40.0) == 1.0
-    assert _times_slower([], 40.0) == 1.0
+async def test_the_calmest_of_several_measurements_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits, costs = iter([0.5, 0.2, 0.3]), iter([3.0, 2.0, 4.0])
+
+    class Meter:
+        def read(self) -> float:
+            return next(waits)
+
+    async def told(model: str, cores: int) -> Network:
+        return Network(model, (next(costs),))
+
+    monkeypatch.setattr(module, "measured", told)
+    monkeypatch.setattr(module, "WaitMeter", Meter)
+    assert await module._measured_calmly("a.nnm", 2) == Network("a.nnm", (2.0,))
 
 
 async def test_a_model_that_is_not_there() -> None:

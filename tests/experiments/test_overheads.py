@@ -20,6 +20,7 @@ from nnasync.experiments import (
     Periodic,
     Recording,
     RunResult,
+    RunTimes,
     Steps,
     Stream,
     Workload,
@@ -300,9 +301,9 @@ def test_a_network_that_stops_beside_others_does_what_is_left_alone() -> None:
     assert mine == [(0, 3 * MS), (6 * MS, 8 * MS)]
 
 
-def test_while_networks_keep_all_cores_busy_everybody_is_late() -> None:
-    overheads = Overheads(0, 0, 0, delays=Delays(), busy=LATE)
-    busy = stream("busy", cost=Network("a.nnm", (10.0,), threads=2.0))
+def test_the_more_requests_of_networks_are_under_way_the_later_everybody_is() -> None:
+    overheads = Overheads(0, 0, 0, delays=LATE, beside=(Delays(), LATE))
+    busy = stream("busy", cost=Network("a.nnm", (10.0,)))
     other = stream("other", arrivals=at(5.0), cost=Network("b.nnm", (1.0,)))
     calm = stream("calm", arrivals=at(20.0), cost=Network("b.nnm", (1.0,)))
     found = simulate(
@@ -310,6 +311,44 @@ def test_while_networks_keep_all_cores_busy_everybody_is_late() -> None:
     )
     late_ns = [row.queued_ns - row.arrived_ns for row in found.requests]
     assert late_ns == [0, 300 * US, 0]
+
+
+def test_a_network_that_is_given_up_is_under_way_no_more() -> None:
+    overheads = Overheads(0, 0, 0, delays=Delays(), beside=(Delays(), LATE))
+    gone = stream("gone", cost=Network("a.nnm", (9.0,)), cancel_after_ms=2.0)
+    later = stream("later", arrivals=at(10.0), cost=Network("b.nnm", (1.0,)))
+    found = simulate(
+        Workload((gone, later)), cores=1, overheads=overheads, duration_ns=MS * 50, record=ALL
+    )
+    assert found.requests[1].queued_ns == 10 * MS
+
+
+def test_a_network_takes_as_long_as_was_measured_beside_what_runs() -> None:
+    times = RunTimes(usual_ms=(2.0, 4.0), beside_ms={"long": (3.0, 7.0)})
+    mine = stream("mine", arrivals=Periodic(9.0, 2.0), cost=Network("a.nnm", (3.0,), times=times))
+    assert mine.cost.mean_ns == 3 * MS
+    alone = late(mine, delays=Delays(), cores=2)
+    assert {span.ended_ns - span.began_ns for span in alone.spans} == {2 * MS, 4 * MS}
+    long = stream("long", cost=Network("b.nnm", (1000.0,)))
+    both = late(mine, long, delays=Delays(), cores=2)
+    lengths = [span.ended_ns - span.began_ns for span in both.spans if span.stream == 0]
+    assert set(lengths) == {3 * MS, 7 * MS}
+    # Who is slow alone is slow beside others.
+    assert [{3: 2, 7: 4}[ns // MS] for ns in lengths] == [
+        (span.ended_ns - span.began_ns) // MS for span in alone.spans
+    ]
+
+
+def test_a_network_that_usually_runs_alone_takes_its_wide_form() -> None:
+    times = RunTimes(usual_ms=(4.0,), wide_ms=(2.0,))
+    cost = Network("a.nnm", (4.0,), times=times)
+    alone = late(stream("mine", arrivals=Periodic(10.0, 1.0), cost=cost), delays=Delays(), cores=2)
+    assert {span.ended_ns - span.began_ns for span in alone.spans} == {2 * MS}
+    # One that begins beside others has its usual form, which it keeps when those have ended.
+    short = stream("short", cost=Network("b.nnm", (1.5,)))
+    both = late(stream("mine", arrivals=at(1.0), cost=cost), short, delays=Delays(), cores=2)
+    (mine,) = (span for span in both.spans if span.stream == 0)
+    assert mine.ended_ns - mine.began_ns == 4 * MS
 
 
 def test_delays_are_drawn_by_the_seed() -> None:

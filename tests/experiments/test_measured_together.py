@@ -1,0 +1,89 @@
+"""Networks on shared cores: how long their runs take by what runs beside them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nnasync.experiments import Network, RunResult, RunTimes, Span
+from nnasync.experiments import measured_together as module
+from nnasync.experiments.latencies import Latencies
+from nnasync.experiments.measured_together import (
+    Kind,
+    measured_together,
+    quantiles_ms,
+    times_by_company,
+)
+from nnasync.experiments.record import StreamResult
+from nnasync.hal import Priority
+
+ROOT = Path(__file__).resolve().parents[2]
+WORDS = str(ROOT / "nnasync" / "cli" / "demo_data" / "words.nnm")
+MS = 1_000_000
+
+
+def run_of(*spans: tuple[int, float, float]) -> RunResult:
+    """Runs of two streams as stream, beginning and end in milliseconds."""
+    none = StreamResult("a", "high", None, 0, 0, 0, 0, 0, 0, 0, 0, Latencies())
+    return RunResult(
+        kind="real",
+        seed=0,
+        cores=2,
+        policy="default",
+        duration_ns=10**9,
+        busy_ns=0,
+        preemptions=0,
+        streams=(none, none),
+        spans=tuple(
+            Span(0, stream, number, round(began * MS), round(ended * MS))
+            for number, (stream, began, ended) in enumerate(spans)
+        ),
+    )
+
+
+def test_runs_are_told_apart_by_what_ran_beside_them() -> None:
+    alone = [(0, at, at + 1) for at in range(0, 300, 10)]
+    beside = [(0, at + 4, at + 6) for at in range(0, 300, 10)]
+    others = [(1, at + 3.9, at + 7) for at in range(0, 300, 10)]
+    halfway = [(0, at + 6.5, at + 9.5) for at in range(0, 300, 10)]
+    found = times_by_company([run_of(*alone, *beside, *others, *halfway)], 0)
+    assert found is not None
+    assert set(found.usual_ms) == {1.0}
+    assert {name: set(values) for name, values in found.beside_ms.items()} == {"1": {2.0}}
+    # Nobody ran beside the other stream for nearly all of a run, and it never was alone.
+    assert times_by_company([run_of(*alone, *beside, *others, *halfway)], 1) is None
+
+
+def test_runs_beside_their_own_kind() -> None:
+    pairs = [(0, at + shift, at + 2 + shift) for at in range(0, 300, 10) for shift in (0, 0.05)]
+    alone = [(0, at + 5, at + 6) for at in range(0, 300, 10)]
+    run = run_of(*pairs[:30], *alone[:15]), run_of(*pairs[30:], *alone[15:])
+    found = times_by_company(run, 0)
+    assert found is not None
+    assert (set(found.usual_ms), set(found.beside_ms["0"])) == ({1.0}, {2.0})
+
+
+def test_the_form_for_runs_alone_does_not_count_as_usual() -> None:
+    spans = [(0, at, at + 1 + at // 10 % 2) for at in range(0, 990, 10)]
+    found = times_by_company([run_of(*spans)], 0, 1.5 * MS)
+    assert found is not None
+    assert set(found.usual_ms) == {2.0}
+
+
+def test_quantiles_are_as_many_whatever_there_is() -> None:
+    assert quantiles_ms([MS]) == (1.0,) * 199
+    assert quantiles_ms(range(MS, 200 * MS, MS)) == tuple(map(float, range(1, 200)))
+
+
+@pytest.mark.anyio
+@pytest.mark.one_loop("what is measured is the same on all of them")
+async def test_a_network_is_measured_beside_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_RUN_NS", 300_000_000)
+    monkeypatch.setattr(module, "_WARM_MS", 0.0)
+    kind = Kind(WORDS, Priority.HIGH)
+    network = Network(WORDS, (0.1,), times=RunTimes((0.1,)))
+    found, runs = await measured_together({kind: network}, 2)
+    assert list(found) == [kind]
+    assert found[kind].mean_ns > 0
+    assert [len(run.streams) for run in runs] == [1, 1]
