@@ -16,6 +16,7 @@ import numpy as np
 
 from nnasync._core.plans.dense_copies import bound, write
 from nnasync._core.workers import Given, StopFlag, contained
+from nnasync._core.workers.flight import Flight
 from nnasync._core.workers.task import shielded
 from nnasync.engine.contract import BoundCall, OutputBuffer, Plan, Target
 from nnasync.errors import GeneralFailure, InvalidArgument, OutputInsufficientSize
@@ -40,7 +41,7 @@ from nnasync.tracing import Phase, span
 class Binding:
     """One request with its arrays, and the calls that are bound to them and idle."""
 
-    __slots__ = ("_inputs", "_made", "_open", "_outputs", "_plan", "idle", "reference")
+    __slots__ = ("_inputs", "_made", "_open", "_outputs", "_plan", "flight", "idle", "reference")
 
     is_managed: ClassVar[bool] = False
     """Whether it uses device-managed buffers, which must be notified of the end of a run."""
@@ -56,6 +57,8 @@ class Binding:
         self.idle: list[BoundCall] = [self._bound()]
         """The calls that are bound to it and not in use."""
         self.reference: weakref.ref[Request] | None = None
+        self.flight: Flight | None = None
+        """The execution of its last plain call beside others, which the next one may be again."""
 
     @property
     def is_settled(self) -> bool:

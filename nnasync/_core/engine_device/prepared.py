@@ -291,7 +291,7 @@ class EnginePreparedModel:
         binding = self._binding(request)
         if binding.is_managed or not binding.is_settled:
             return None
-        return QuickRun(self, request, binding, self._inline, self._health, self._name)
+        return QuickRun(self, request, binding, self._workers, self._health, self._name)
 
     def launch_now(self, request: Request, config: ExecutionConfig) -> Launched | None:
         """Launch and run on this thread if that is cheaper than waking another; otherwise None."""

@@ -14,8 +14,9 @@ from typing import Protocol
 from nnasync._core.engine_device.binding import Binding
 from nnasync._core.engine_device.plan_users import Level
 from nnasync._core.plans.guarded import Health
-from nnasync._core.workers.inline import InlineLane
-from nnasync.errors import DeviceError
+from nnasync._core.workers import Workers
+from nnasync._core.workers.flight import Flight
+from nnasync.errors import DeviceError, NNError
 from nnasync.hal import Array, Request
 
 
@@ -24,8 +25,14 @@ class _Owner(Protocol):
 
     usual: Level
     runs_here: bool
+    _is_counted: bool
 
-    def execute_beside(self, request: Request) -> Awaitable[object]: ...
+    @property
+    def _levels(self) -> object: ...
+
+    def _binding(self, request: Request) -> Binding: ...
+
+    def execute(self, request: Request) -> Awaitable[object]: ...
 
 
 class QuickRun:
@@ -44,6 +51,7 @@ class QuickRun:
         "_owner",
         "_queued",
         "_request",
+        "_workers",
     )
 
     def __init__(
@@ -51,7 +59,7 @@ class QuickRun:
         owner: _Owner,
         request: Request,
         binding: Binding,
-        lane: InlineLane,
+        workers: Workers,
         health: Health | None,
         name: str,
     ) -> None:
@@ -59,7 +67,8 @@ class QuickRun:
         self._request = request
         self._binding = binding
         self._idle = binding.idle
-        self._lane = lane
+        self._workers = workers
+        self._lane = lane = workers.inline
         self._here = lane.turns.here
         self._queued = lane.queued
         self._health = health
@@ -110,6 +119,41 @@ class QuickRun:
             return False
         return lane.goes_beside(owner.usual.priority, owner.usual.estimate, self._here)
 
-    def run_beside(self, request: Request) -> Awaitable[object]:
+    async def run_beside(self, request: Request) -> None:
         """Run another request beside others, on whichever thread is free first."""
-        return self._owner.execute_beside(request)
+        owner, lane, workers = self._owner, self._lane, self._workers
+        binding = owner._binding(request)
+        flight = self._flight(binding)
+        workers.loop_share.arm()
+        try:
+            workers.submit(flight)
+        except NNError:
+            flight.release()
+            raise
+        lane.beside += 1
+        try:
+            await flight.fence
+        except DeviceError:
+            # On the thread of a loop nothing falls back on what stands by: a worker repeats it.
+            if self._health is None or not self._health.suspects:
+                raise
+            await owner.execute(request)
+        finally:
+            lane.beside -= 1
+            if not flight.fence.done:
+                workers.abandon(flight)
+        if not workers.tracer.instruments:
+            binding.flight = flight
+
+    def _flight(self, binding: Binding) -> Flight:
+        """An execution on its way: the last one of the same request once more, if that is over."""
+        usual, flight, idle = self._owner.usual, binding.flight, binding.idle
+        self._here.leave()
+        call = idle.pop() if idle else binding.take()
+        binding.flight = None
+        if flight is None or not flight.renew(call, usual.estimate):
+            flight = Flight(call, usual.priority, usual.estimate, self._name)
+            flight.owner, flight.returns = self._owner._levels, binding.give_back
+            flight.stop.priority = usual.priority
+        flight.is_counted = self._owner._is_counted
+        return flight

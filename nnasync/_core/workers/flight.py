@@ -1,0 +1,90 @@
+"""The execution of a plain call on its way, made once and used again for the next call.
+
+Most calls in company are alike: the same request of the same network, of the usual priority and
+without a deadline, awaited by one task on the loop that began it. What such an execution consists
+of is used again as soon as one has ended well: nobody else knows it any more then. One that failed,
+was given up or still is in somebody's hands is left alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Generator
+from typing import Any
+
+from nnasync._core.clock import now_ns
+from nnasync._core.wakeup import Wakeup
+from nnasync._core.workers.task import GO, Call, Task
+from nnasync.fences import Fence, FenceStatus, fresh
+from nnasync.hal import NEVER_NS, Priority
+from nnasync.scheduler import Estimate
+
+_PENDING = FenceStatus.PENDING
+_get_ident = threading.get_ident
+_running_loop = asyncio.get_running_loop
+
+
+class Landing(Fence):
+    """A fence that one task awaits at a time, on the loop of asyncio that made it."""
+
+    __slots__ = ("_future", "_wakeup")
+
+    def __init__(self) -> None:
+        """Raises BadState where no loop runs."""
+        super().__init__()
+        self._wakeup = Wakeup.current()
+        self._future: asyncio.Future[None] | None = None
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        if self.status is _PENDING:
+            self._future = future = _running_loop().create_future()
+            try:
+                yield from future
+            finally:
+                self._future = None
+        if self.error is not None:
+            raise fresh(self.error) from self.error.__cause__ or self.error
+
+    def _settle(self, status: FenceStatus, error: Exception | None) -> bool:
+        was_pending = self.status is _PENDING
+        try:
+            return Fence._settle(self, status, error)
+        finally:  # Also where a callback means the whole program.
+            if was_pending:
+                wakeup = self._wakeup
+                if wakeup.thread_id == _get_ident():
+                    self._land()
+                else:
+                    wakeup.post(self._land)
+
+    def _land(self) -> None:
+        """Have the task go on, on its loop; what is told of an execution before this one is old."""
+        future = self._future
+        if future is not None and self.status is not _PENDING and not future.done():
+            future.set_result(None)
+
+
+class Flight(Task):
+    """An execution of one bound request that is awaited on the loop that made it."""
+
+    __slots__ = ()
+
+    def __init__(self, call: Call, priority: Priority, estimate: Estimate, name: str) -> None:
+        super().__init__(call, priority, estimate, NEVER_NS, name)
+        self.fence = Landing()
+        self.is_spread = True
+
+    def renew(self, call: Call, estimate: Estimate) -> bool:
+        """Be another execution, of the same request; False if the last one is not over for all."""
+        fence = self.fence
+        is_over = self._released and self.finished and fence.error is None
+        if not is_over or self.estimate is not estimate:
+            return False
+        fence.status = _PENDING
+        self.call = call
+        self.stop.raised = GO
+        self.launched_ns = now_ns()
+        self.active_ns = self.started_ns = self.finished_ns = 0
+        self.finished = self.has_begun = self._released = False
+        return True
