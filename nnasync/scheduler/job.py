@@ -158,8 +158,8 @@ class Estimate:
 def _learnt(known_ns: float, duration_ns: int, usual_ns: float) -> float:
     """What is known after another duration, of which one alone at most doubles it."""
     most_ns = 2 * (known_ns or usual_ns)
-    taken_ns = min(most_ns, duration_ns)
-    return known_ns + (taken_ns - known_ns) * _LEARNING if known_ns else float(taken_ns)
+    taken_ns = most_ns if most_ns < duration_ns else float(duration_ns)
+    return known_ns + (taken_ns - known_ns) * _LEARNING if known_ns else taken_ns
 
 
 class Job:

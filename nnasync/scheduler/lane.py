@@ -189,7 +189,12 @@ class ClientQueue:
 
     def _hand_out(self, job: Job, now_ns: int) -> bool:
         """Take a job out of the queue; False, and it is among the expired, if it is too late."""
-        was_eldest = job.priority < 2 and self._eldest(job.priority) is job
+        was_eldest = False
+        if job.priority < 2:
+            ages = self._ages[job.priority]
+            was_eldest = ages[0][-1] == job.entry or self._eldest(job.priority) is job
+            if was_eldest:
+                heappop(ages)
         self.leave(job)
         if job.deadline_ns <= now_ns:
             self._expired.append(job)

@@ -61,7 +61,8 @@ class Scheduler:
         self.totals = [0, 0, 0]
         """How many jobs are queued of each priority; to be read only."""
         self._aging_ns = aging_ns
-        self._expired: list[Job] = []
+        self.expired: list[Job] = []
+        """The jobs that `take_expired` gives; to be read only."""
         self._lanes: dict[int, ClientQueue] = {}
         self._leaving: set[int] = set()
         self._last_client = -1
@@ -85,7 +86,7 @@ class Scheduler:
                 policy,
                 servers=servers,
                 totals=self.totals,
-                expired=self._expired,
+                expired=self.expired,
                 patience_ns=_PATIENCE * aging_ns,
             )
             self._check_policy()
@@ -104,7 +105,7 @@ class Scheduler:
         self._lanes[self._last_client] = ClientQueue(
             aging_ns=self._aging_ns,
             totals=self.totals,
-            expired=self._expired,
+            expired=self.expired,
             tag_ns=self._virtual_ns,
             name=name,
         )
@@ -195,7 +196,7 @@ class Scheduler:
         try:
             if job.was_displaced or self._leaving or job.client not in self._lanes:
                 self._check_client(job)
-            giver = None if job.has_place else self._room.giver(job)
+            giver = None if self._room.takes(job) else self._room.giver(job)
             if job.deadline_ns != NEVER_NS:
                 self._check_deadline(job, now_ns)
         except NNError:
@@ -204,8 +205,6 @@ class Scheduler:
             raise
         if giver is not None:
             self._take_place(job, giver)
-        elif not job.has_place:
-            self._room.take(job)
         job.sequence = self._sequence
         job.since_ns = now_ns
         self._sequence += 1
@@ -269,7 +268,7 @@ class Scheduler:
             job = self._governed_next(self._governed, now_ns, priorities)
         else:
             job = self._fair_next(now_ns, priorities)
-        for late in self._expired:
+        for late in self.expired:
             self._room.leave(late)
         if job is None:
             return None
@@ -301,10 +300,10 @@ class Scheduler:
 
     def take_expired(self) -> list[Job]:
         """The jobs whose deadlines passed in the queue, each of them once."""
-        if not self._expired:
+        if not self.expired:
             return []
-        expired = self._expired[:]
-        self._expired.clear()
+        expired = self.expired[:]
+        self.expired.clear()
         self._expired_count += len(expired)
         for job in expired:
             self._has_missed(job)
@@ -405,7 +404,7 @@ class Scheduler:
             dispatched=self._dispatched,
             requeued=self._requeued,
             withdrawn=self._withdrawn,
-            expired=self._expired_count + len(self._expired),
+            expired=self._expired_count + len(self.expired),
             displaced=self._room.displaced,
             refused=self._room.refused,
             missed=self._missed,

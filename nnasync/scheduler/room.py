@@ -96,6 +96,19 @@ class Room:
             raise self.refusal(job.priority, job.client)
         return giver
 
+    def takes(self, job: Job) -> bool:
+        """Give a job a place if it has none and one is free; whether it has one then."""
+        if job.has_place:
+            return True
+        corner = self._corners[job.client]
+        if self.size >= self.limit or corner.size >= corner.limit:
+            return False
+        corner.waiting[job.priority][job] = None
+        job.has_place = True
+        corner.size += 1
+        self.size += 1
+        return True
+
     def take(self, job: Job) -> None:
         """Give a job a place; one that was preempted gets it in any case."""
         corner = self._corners[job.client]

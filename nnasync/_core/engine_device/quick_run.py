@@ -26,6 +26,7 @@ class _Owner(Protocol):
     usual: Level
     runs_here: bool
     _is_counted: bool
+    _bindings: dict[int, Binding]
 
     @property
     def _levels(self) -> object: ...
@@ -83,7 +84,12 @@ class QuickRun:
         estimate, queued, idle = owner.usual.estimate, self._queued, self._idle
         best_ns = estimate.best_ns
         if (
-            (best_ns >= lane.short_ns and not lane.is_alone(owner.usual.priority, estimate, here))
+            (
+                best_ns >= lane.short_ns
+                and (
+                    here.company.is_usual or not lane.is_alone(owner.usual.priority, estimate, here)
+                )
+            )
             or estimate.high_ns >= lane.calm_ns
             or here.spent_ns + best_ns > here.budget_ns
             or here.waiting
@@ -122,7 +128,7 @@ class QuickRun:
     async def run_beside(self, request: Request) -> None:
         """Run another request beside others, on whichever thread is free first."""
         owner, lane, workers = self._owner, self._lane, self._workers
-        binding = owner._binding(request)
+        binding = owner._bindings.get(id(request)) or owner._binding(request)
         flight = self._flight(binding)
         workers.loop_share.arm()
         try:
@@ -148,12 +154,11 @@ class QuickRun:
     def _flight(self, binding: Binding) -> Flight:
         """An execution on its way: the last one of the same request once more, if that is over."""
         usual, flight, idle = self._owner.usual, binding.flight, binding.idle
-        self._here.leave()
         call = idle.pop() if idle else binding.take()
         binding.flight = None
         if flight is None or not flight.renew(call, usual.estimate):
             flight = Flight(call, usual.priority, usual.estimate, self._name)
-            flight.owner, flight.returns = self._owner._levels, binding.give_back
+            flight.owner, flight.returns = self._owner._levels, idle.append
             flight.stop.priority = usual.priority
         flight.is_counted = self._owner._is_counted
         return flight

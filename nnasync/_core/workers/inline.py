@@ -356,6 +356,7 @@ class InlineLane:
         here.is_shared = estimate.spreads
         if estimate.spreads:
             here.company.note(has_others=True, others=self.beside)
+            here.leave()
         return estimate.spreads
 
     def run(

@@ -97,11 +97,13 @@ class LoopShare:
         try:
             failure = None if task is None else self._run(task, turn)
         finally:
-            if task is not None and self._scheduler.queued(REGULAR):
+            low, medium, high = self._scheduler.totals
+            if task is not None and (medium or high):
                 self.arm()
-            elif self._scheduler.totals[Priority.LOW]:
+            elif low:
                 self._leave_core()
-        raise_fatal(failure)
+        if failure is not None:
+            raise_fatal(failure)
 
     def _leave_core(self) -> None:
         """Have LOW work begin where it waited for this thread."""

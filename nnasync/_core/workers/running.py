@@ -43,13 +43,14 @@ class Load(NamedTuple):
 class Running:
     """Which thread runs which execution; threads that are lost count for no core.
 
-    `busy`, the number of cores, is read without the lock too. `spread` counts what is spread on the
-    threads for MEDIUM and HIGH: those for LOW do not go on with what is held back for a core.
+    `counts` has how many run of each priority. `busy`, the number of cores, is read without the
+    lock too. `spread` counts what is spread on the threads for MEDIUM and HIGH: those for LOW do
+    not go on with what is held back for a core.
     """
 
     def __init__(self) -> None:
         self._workers: dict[Task, Worker] = {}
-        self._counts = [0, 0, 0]
+        self.counts = [0, 0, 0]
         self.busy = 0
         self.spread = 0
         self.lost = 0
@@ -78,14 +79,14 @@ class Running:
     def begin(self, task: Task, worker: Worker) -> None:
         """Note that a thread runs an execution."""
         self._workers[task] = worker
-        self._counts[task.priority] += 1
+        self.counts[task.priority] += 1
         self.busy += 1
         self.spread += task.is_spread and worker.priorities is REGULAR
 
     def end(self, task: Task) -> Worker:
         """Note that it does no more; which one it was. One that was lost stays so."""
         worker = self._workers.pop(task)
-        self._counts[task.priority] -= 1
+        self.counts[task.priority] -= 1
         if worker.lost:
             self.lost -= 1
         else:
@@ -169,7 +170,7 @@ class Running:
         """
         if scheduler.is_governed:
             return self._stopped_by_policy(scheduler, cores, now())
-        low, medium, _ = self._counts
+        low, medium, _ = self.counts
         if not (low or (medium and priority is Priority.HIGH)):
             return None  # Nothing of a lower priority runs.
         _, medium, waiting = scheduler.totals

@@ -245,8 +245,8 @@ class Workers:
             task.stop.abort_apart()
         if task.alarm is not None and (settled or not running):
             task.alarm.disarm()
-        if settled:
-            self._report(task)
+        for hook in self.tracer.task_answered if settled else ():
+            hook(task, error)
         if not running:
             task.release()
         elif settled and not self._closed:
@@ -398,9 +398,10 @@ class Workers:
 
     def _make_room(self, priority: Priority) -> None:
         """Ask one execution to yield if cores are missing for those of this priority and above."""
-        victim = self._running.in_the_way(priority, self._scheduler, self.cores, now_ns)
-        if victim is not None:
-            victim.stop.raised = YIELD
+        if any(self._running.counts[:priority]) or self._scheduler.is_governed:
+            victim = self._running.in_the_way(priority, self._scheduler, self.cores, now_ns)
+            if victim is not None:
+                victim.stop.raised = YIELD
 
     def _start(self, priorities: tuple[Priority, ...]) -> None:
         demoted = priorities is LOW and self._demotion.demotes_threads
@@ -483,7 +484,7 @@ class Workers:
                     low = self._low_worker()
             else:
                 job, low = self._next_for(worker)
-            expired = self._scheduler.take_expired()
+            expired = self._scheduler.take_expired() if self._scheduler.expired else ()
         if low is not None:
             low.wake()
         for task in expired:
@@ -556,7 +557,8 @@ class Workers:
             else:
                 self._live.discard(task)
                 worker.finishing = not (self._closed or worker.leaving)
-            self._scheduler.ran(task, duration_ns)
+            if self._scheduler.only is None:
+                self._scheduler.ran(task, duration_ns)
         if preempted:
             return
         task.finished_ns = ended_ns
@@ -567,14 +569,10 @@ class Workers:
             if finished and ended_ns >= task.deadline_ns:
                 self._expire(task)
             elif task.fence.signal() if finished else task.fence.fail(failure or stopped(task)):
-                self._report(task)
+                for hook in self.tracer.task_answered:
+                    hook(task, task.fence.error)
         finally:
             task.release()  # Also where a callback of the fence means the whole program.
-
-    def _report(self, task: Task) -> None:
-        """Tell instruments of a task's answer."""
-        for hook in self.tracer.task_answered:
-            hook(task, task.fence.error)
 
     def _write_off(self, task: Task) -> None:
         """Give up a thread whose device does not return from a settled task."""
