@@ -130,7 +130,7 @@ class QuickRun:
         owner, lane, workers = self._owner, self._lane, self._workers
         binding = owner._bindings.get(id(request)) or owner._binding(request)
         flight = self._flight(binding)
-        workers.loop_share.arm()
+        flight.is_spread = workers.loop_share.arm()
         try:
             workers.submit(flight)
         except NNError:

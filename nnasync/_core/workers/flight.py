@@ -73,7 +73,6 @@ class Flight(Task):
     def __init__(self, call: Call, priority: Priority, estimate: Estimate, name: str) -> None:
         super().__init__(call, priority, estimate, NEVER_NS, name)
         self.fence = Landing()
-        self.is_spread = True
 
     def renew(self, call: Call, estimate: Estimate) -> bool:
         """Be another execution, of the same request; False if the last one is not over for all."""
