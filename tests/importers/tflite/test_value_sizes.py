@@ -74,7 +74,7 @@ def test_a_result_that_is_too_large(name: str, stated: tuple[int, ...], tmp_path
     for read in (wrap, importers.load_whole, importers.load):
         with pytest.raises(ModelError):
             read(path)
-    with pytest.raises(ModelError, match=rf"operator 0 \({name}\): a result of shape"):
+    with pytest.raises(ModelError, match=rf"operator 0 \({name}\): a (result|table) of shape"):
         wrap(path)
 
 
@@ -95,6 +95,22 @@ def test_what_is_computed_of_a_result_is_as_large(tmp_path: Path) -> None:
     path.write_bytes(tflite_file(tensors, ops, [0], [5]))
     with pytest.raises(ModelError, match=r"operator 2 \(TILE\): a result of shape"):
         wrap(path)
+
+
+def test_the_table_of_a_picture_that_is_enlarged(tmp_path: Path) -> None:
+    """The result alone would take 4 bytes for each pixel."""
+    tensors = [X, integers(1 << 12, 1 << 12), floats(1, 1, 1, 1)]
+    path = tmp_path / "net.tflite"
+    for name, options in (
+        ("RESIZE_BILINEAR", "ResizeBilinearOptions"),
+        ("RESIZE_NEAREST_NEIGHBOR", "ResizeNearestNeighborOptions"),
+    ):
+        path.write_bytes(tflite_file(tensors, [Op(name, (0, 1), (2,), options)], [0], [2]))
+        if name == "RESIZE_BILINEAR":
+            with pytest.raises(ModelError, match=r"\(RESIZE_BILINEAR\): a table of shape"):
+                wrap(path)
+        else:
+            wrap(path)
 
 
 def test_stated_shapes_that_converters_do_not_know_are_no_fault(tmp_path: Path) -> None:

@@ -26,6 +26,8 @@ _BYTES = {
 }
 _INTEGERS = ("INT32", "INT64")
 _NUMBERS = (*_INTEGERS, "FLOAT32")
+_TABLE_BYTES = 40
+"""XNNPACK interpolates by a table with four addresses and two weights for each pixel."""
 _SAME = 0
 """The number of the padding with which windows are put at every step."""
 
@@ -66,8 +68,12 @@ def check_sizes(graph: Graph, data: memoryview) -> None:
     excess: dict[int, float] = {}
     for operator in graph.operators:
         factor = max((excess.get(index, 1.0) for index in operator.inputs), default=1.0)
-        rule = _RULES.get(operator.name)
-        elements = 0 if rule is None else _elements(rule, _Site(graph, operator, data))
+        rule, site = _RULES.get(operator.name), _Site(graph, operator, data)
+        elements = 0 if rule is None else _elements(rule, site)
+        where = f"operator {operator.index} ({operator.name})"
+        if operator.name == "RESIZE_BILINEAR":
+            pixels = _elements(_listed(1), site)
+            check_value(f"{where}: a table", (pixels,), pixels * _TABLE_BYTES, len(data))
         for index in operator.outputs:
             info = graph.tensors[index]
             stated = max(1, math.prod(info.shape))
@@ -75,8 +81,7 @@ def check_sizes(graph: Graph, data: memoryview) -> None:
             if larger > 1:
                 excess[index] = larger
             nbytes = math.ceil(larger * stated) * _BYTES.get(info.type, 1)
-            where = f"operator {operator.index} ({operator.name}): a result"
-            check_value(where, info.shape, nbytes, len(data))
+            check_value(f"{where}: a result", info.shape, nbytes, len(data))
 
 
 def _elements(rule: _Rule, site: _Site) -> int:
