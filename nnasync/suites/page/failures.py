@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from nnasync._core.pages.document import copy_button, section
 from nnasync._core.pages.escaping import text
 from nnasync.suites.page.verdicts import anchor
@@ -23,23 +25,33 @@ def failures(result: SuiteResult) -> str:
 
 
 def _failure(row: SuiteRow, name: str) -> str:
+    """A row: what it says unless the findings say the same, and the findings of each command."""
+    told = "; ".join(finding.text for finding in row.findings)
+    groups: dict[str, list[Finding]] = {}
+    for finding in row.findings:
+        groups.setdefault(finding.command, []).append(finding)
     findings = "".join(
-        _finding(finding, f"{name}-{index}") for index, finding in enumerate(row.findings)
+        _findings(command, found, f"{name}-{index}")
+        for index, (command, found) in enumerate(groups.items())
     )
     return (
         f'<article id="{name}"><h3>{text(row.subject)} on {text(row.device)} '
         f'<span class="standing {row.standing.value}">{row.standing.value}</span></h3>'
-        f"<p>{text(row.text)}</p>{f'<ul>{findings}</ul>' if findings else ''}</article>"
+        f"{f'<p>{text(row.text)}</p>' if row.text != told else ''}{findings}</article>"
     )
 
 
-def _finding(finding: Finding, name: str) -> str:
-    parts = [text(finding.text)]
-    if finding.file:
-        parts.append(f" <small>shown by <code>{text(finding.file)}</code></small>")
-    if finding.command:
-        parts.append(
-            f'<div class="command"><pre id="{name}">{text(finding.command)}</pre>'
-            f"{copy_button(name)}</div>"
-        )
-    return f"<li>{''.join(parts)}</li>"
+def _findings(command: str, findings: Sequence[Finding], name: str) -> str:
+    """What one command shows."""
+    listed = "".join(f"<li>{_finding(each)}</li>" for each in findings)
+    if not command:
+        return f"<ul>{listed}</ul>"
+    return (
+        f'<ul>{listed}</ul><div class="command"><pre id="{name}">{text(command)}</pre>'
+        f"{copy_button(name)}</div>"
+    )
+
+
+def _finding(finding: Finding) -> str:
+    shown = f" <small>shown by <code>{text(finding.file)}</code></small>" if finding.file else ""
+    return text(finding.text) + shown

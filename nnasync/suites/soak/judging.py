@@ -75,7 +75,7 @@ def judge(
         unit = f"{quantity.unit}/h" if quantity.unit else "1/h"
         slope, low, high = (each * HOUR_S for each in (seen.slope, seen.low, seen.high))
         hours = min(1.0, seen.seconds / HOUR_S)
-        grows = seen.grown > max(quantity.least, quantity.share * seen.level * hours)
+        grows = seen.growth > max(quantity.least, quantity.share * seen.level * hours)
         name = f"slope of {quantity.name}"
         figures.append(SuiteFigure(name, slope, unit, low, high, Better.LESS, grows))
         if grows:

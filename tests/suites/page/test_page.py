@@ -201,3 +201,14 @@ def test_when_it_began_is_told_in_utc() -> None:
     began = replace(everything(), began_at="2026-01-02T03:04:05+02:00")
     assert "2026-01-02 01:04 UTC" in read(page(began)).words
     assert "yesterday" in read(page(replace(began, began_at="yesterday"))).words
+
+
+def test_what_failed_is_told_once_and_so_is_the_command() -> None:
+    command = "nnasync suite crash stress"
+    findings = (Finding("too slow", command), Finding("too large", command), Finding("wrong", "x"))
+    failed = replace(row(Standing.FAILURE), text="too slow; too large; wrong", findings=findings)
+    words = read(page(result(failed))).words
+    section = words[words.index("What failed, and how to repeat it") : words.index("All rows")]
+    assert section.count("too slow") == section.count("too large") == 1
+    assert section.count(command) == section.count("x") == 1
+    assert "too slow; too large; wrong" not in section
