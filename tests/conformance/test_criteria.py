@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import itertools
 
+import msgspec
 import numpy as np
 import pytest
 
 from nnasync._core.accuracy import Criterion, compare
 from nnasync.conformance.random_graphs import Size, generate, generated_operations
-from nnasync.conformance.random_graphs.graph_criteria import class_criterion, criterion_class
+from nnasync.conformance.random_graphs.graph import GraphOperand, Origin, RandomGraph
+from nnasync.conformance.random_graphs.graph_criteria import (
+    class_criterion,
+    criterion_class,
+    first_fault,
+)
 from nnasync.conformance.random_graphs.reference import execute
-from nnasync.hal import OperandType, OperationType
+from nnasync.hal import OperandType, Operation, OperationType
 from nnasync.kernels import OPERATIONS
 from nnasync.kernels.facts import CriterionClass
 
@@ -63,6 +69,29 @@ def test_a_graph_of_one_operation_has_its_class(
     graph = generate(Size.SINGLE, generated_operations().index(operation))
     assert [each.type for each in graph.operations] == [operation]
     assert criterion_class(graph) is name
+
+
+def dequantized(scale: float, *, computed: bool) -> RandomGraph:
+    """A product of bytes, or bytes that are given, as real numbers."""
+    bytes_ = GraphOperand(OperandType.TENSOR_QUANT8_ASYMM, Origin.COMPUTED, (4,), scale)
+    given = msgspec.structs.replace(bytes_, origin=Origin.INPUT, value=np.zeros(4, np.uint8))
+    real = GraphOperand(OperandType.TENSOR_FLOAT32, Origin.COMPUTED, (4,))
+    operands = (given, bytes_, real)
+    product = Operation(OperationType.MUL, (0, 0), (1,))
+    source = 1 if computed else 0
+    return RandomGraph(
+        operands, (product, Operation(OperationType.DEQUANTIZE, (source,), (2,))), (2,)
+    )
+
+
+def test_bytes_that_may_differ_by_steps_may_do_so_dequantized() -> None:
+    """By 12 steps in a small graph, one of which may be worth much."""
+    expected = np.array([98.79, 0, -65.86, 32.93], np.float32)
+    step = np.array([32.93, 0, 0, 0], np.float32)
+    computed, given = (dequantized(32.93, computed=each) for each in (True, False))
+    assert first_fault(computed, [expected - step], [expected]) == ""
+    assert "differ" in first_fault(computed, [expected - 200 * step], [expected])
+    assert "differ" in first_fault(given, [expected - step], [expected])
 
 
 def test_classes_of_graphs_are_no_classes_of_operations() -> None:
