@@ -10,9 +10,9 @@ import anyio
 import anyio.lowlevel
 import pytest
 
+from nnasync._core.engine_device import plan_users
 from nnasync._core.heap import Heap
 from nnasync._core.runtime import runtime as runtimes
-from nnasync._core.runtime import shutdown
 from tests.rigs import GUARD_S, ROW, doubler, runtime, until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_leaks")]
@@ -31,7 +31,7 @@ def heap(monkeypatch: pytest.MonkeyPatch) -> Watched:
     """In place of that of the process."""
     watched = Watched()
     monkeypatch.setattr(runtimes, "HEAP", watched)
-    monkeypatch.setattr(shutdown, "HEAP", watched)
+    monkeypatch.setattr(plan_users, "HEAP", watched)
     return watched
 
 
@@ -60,3 +60,12 @@ async def test_a_runtime_that_compiled_nothing_gives_nothing_back(heap: Watched)
     async with runtime() as rt:
         rt._trim()
     assert heap.threads == []
+
+
+async def test_a_service_does_so_for_what_its_clients_close(heap: Watched) -> None:
+    """There it is the prepared model that is closed; no network of the service's own is."""
+    async with runtime() as rt:
+        prepared = await rt.devices[0].prepare_model(doubler())
+        assert not heap.is_due
+        await prepared.close()
+        assert heap.is_due

@@ -10,6 +10,7 @@ from typing import Protocol
 from nnasync import hal
 from nnasync._core.endings import renewed_in_child
 from nnasync._core.engine_device.fast_state import FastState
+from nnasync._core.heap import HEAP
 from nnasync.hal import Model, Priority
 from nnasync.scheduler import Estimate
 
@@ -52,7 +53,10 @@ class PlanUsers:
         """Note that one was closed; whether it was the last."""
         with self._lock:
             self._users.discard(user)
-            return not self._users
+            is_last = not self._users
+        if is_last:
+            HEAP.freed()  # Soon, when nothing refers to the plan any more.
+        return is_last
 
     @property
     def runs(self) -> int:
