@@ -41,6 +41,8 @@ from nnasync.hal import (
     OutputShape,
     Request,
     RequestArgument,
+    Shape,
+    has_dimensions,
 )
 from nnasync.memory import Pool, layout
 
@@ -70,7 +72,7 @@ class FlexibleCalls:
         self._prepared = prepared
         self._memory = memory
         self._sizes = [_known_bytes(port) or _FIRST_GUESS_BYTES for port in ports.outputs]
-        self._kept: list[tuple[tuple[object, ...], Request]] = []
+        self._kept: list[tuple[tuple[object, ...], _Filled]] = []
 
     async def call(
         self,
@@ -90,9 +92,9 @@ class FlexibleCalls:
         arrays = self.given(values)
         for attempt in range(_ATTEMPTS):
             shapes = self._shapes_of(arrays, held)
-            request = self._kept_request(shapes, arrays) or self._request(arrays, held)
+            filled = self._kept_request(shapes, arrays) or _Filled(self._request(arrays, held))
             try:
-                result = await self._prepared.execute_synchronously(request, config)
+                result = await self._prepared.execute_synchronously(filled.request, config)
             except OutputInsufficientSize as error:
                 if not self._grow(error.output_shapes):
                     raise
@@ -101,8 +103,8 @@ class FlexibleCalls:
                     raise
                 raise MissedDeadlineTransient(f"with enough memory at last, {error}") from error
             else:
-                value = self._read(request, result, outs)
-                self._keep(shapes, request)
+                value = self._read(filled, result, outs)
+                self._keep(shapes, filled)
                 return value, result
         raise GeneralFailure(f"the outputs did not fit in {_ATTEMPTS} times, each time larger")
 
@@ -134,23 +136,19 @@ class FlexibleCalls:
         self,
         shapes: tuple[object, ...] | None,
         arrays: Sequence[Array | buffer.Buffer | None],
-    ) -> Request | None:
+    ) -> _Filled | None:
         """A request that is not in use, filled with the inputs."""
-        place = next((n for n, (known, _) in enumerate(self._kept) if known == shapes), None)
-        if place is None:
-            return None
-        _, request = self._kept.pop(place)
-        pool = request.pools[0]
-        for array, argument in zip(arrays, request.inputs, strict=True):
-            if isinstance(array, np.ndarray) and isinstance(pool, Pool):
-                offset = argument.location.offset
-                np.copyto(pool.array(array.dtype, array.shape, offset), array)
-        return request
+        for place, (known, filled) in enumerate(self._kept):
+            if known == shapes:
+                del self._kept[place]
+                filled.fill(arrays)
+                return filled
+        return None
 
-    def _keep(self, shapes: tuple[object, ...] | None, request: Request) -> None:
+    def _keep(self, shapes: tuple[object, ...] | None, filled: _Filled) -> None:
         """Keep a finished request for reuse, most recently used first."""
         if shapes is not None:
-            self._kept.insert(0, (shapes, request))
+            self._kept.insert(0, (shapes, filled))
             del self._kept[_KEPT_REQUESTS:]
 
     def _request(
@@ -195,27 +193,57 @@ class FlexibleCalls:
                 grown = True
         return grown
 
-    def _read(self, request: Request, result: ExecutionResult, outs: Sequence[Any]) -> Any:
-        pool = request.pools[0]
-        if not isinstance(pool, Pool):
-            raise GeneralFailure("the request has lost its memory")
-        found = []
-        for port, shape, argument, target in zip(
-            self._ports.outputs, result.output_shapes, request.outputs, outs, strict=True
+    def _read(self, filled: _Filled, result: ExecutionResult, outs: Sequence[Any]) -> Any:
+        values = []
+        for number, (port, shape, target) in enumerate(
+            zip(self._ports.outputs, result.output_shapes, outs, strict=True)
         ):
-            if argument.location.pool_index:
-                found.append(target)
+            if filled.request.outputs[number].location.pool_index:
+                values.append(target)
                 target.written(shape.dimensions)
                 continue
-            array = pool.array(port.dtype, shape.dimensions, argument.location.offset)
+            array = filled.output(number, port.dtype, shape.dimensions)
             if target is not None:
                 check_target(target, msgspec.structs.replace(port, shape=array.shape))
-            found.append(array)
-        values = [
-            each if each is target else taken(target, each)
-            for target, each in zip(outs, found, strict=True)
-        ]
+            values.append(taken(target, array))
         return values[0] if len(values) == 1 else tuple(values)
+
+
+class _Filled:
+    """A request with inputs in its memory, and that memory as arrays once it is used again."""
+
+    __slots__ = ("_inputs", "_outputs", "request")
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self._inputs: list[Array | None] = [None] * len(request.inputs)
+        self._outputs: list[Array | None] = [None] * len(request.outputs)
+
+    def fill(self, arrays: Sequence[Array | buffer.Buffer | None]) -> None:
+        """Put other inputs of the same shapes in their places."""
+        for number, array in enumerate(arrays):
+            if isinstance(array, np.ndarray):
+                place = self._inputs[number]
+                if place is None:
+                    offset = self.request.inputs[number].location.offset
+                    place = self._memory().array(array.dtype, array.shape, offset)
+                    self._inputs[number] = place
+                place[...] = array
+
+    def output(self, number: int, dtype: np.dtype[Any], shape: Shape) -> Array:
+        """An output where it is; raises GeneralFailure where the device has taken the memory."""
+        place = self._outputs[number]
+        if place is None or place.shape != shape:
+            offset = self.request.outputs[number].location.offset
+            place = self._memory().array(dtype, shape, offset)
+            self._outputs[number] = place
+        return place
+
+    def _memory(self) -> Pool:
+        pool = self.request.pools[0]
+        if not isinstance(pool, Pool):
+            raise GeneralFailure("the request has lost its memory")
+        return pool
 
 
 def _input(
@@ -238,14 +266,11 @@ def _fitting(value: Any, port: Port) -> Array:
     if is_number(array, port):
         array = array.reshape(port.shape)
     fits = port.shape == array.shape
-    if not port.is_settled:
-        fits = not port.shape or (
-            len(port.shape) == array.ndim
-            and all(a in (0, b) for a, b in zip(port.shape, array.shape, strict=True))
-        )
+    if not fits and not port.is_settled:
+        fits = not port.shape or has_dimensions(array.shape, port.shape)
     if not fits:
         raise InvalidArgument(
             f"input {port.name!r} has shape {list(array.shape)}, should be {list(port.shape)}"
             f"{'' if port.is_settled else ' (0: any size)'}"
         )
-    return np.ascontiguousarray(array).reshape(array.shape)
+    return array if array.flags.c_contiguous else np.ascontiguousarray(array).reshape(array.shape)

@@ -184,6 +184,8 @@ class OwnOutputs:
 
 def narrowed(values: Array, dtype: np.dtype[Any]) -> Array:
     """Values as the HAL has them; raises GeneralFailure where an int64 is no int32."""
+    if values.dtype == dtype:
+        return values
     if values.dtype != np.int64 or dtype != np.int32:
         return values.astype(dtype, copy=False)
     narrow = values.astype(np.int32)

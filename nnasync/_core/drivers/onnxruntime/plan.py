@@ -201,7 +201,8 @@ def _outer(array: Array, output: Target) -> Array:
     Where a file leaves an output open, and states another rank than its results have, ONNX Runtime
     believes the results, and so do we.
     """
-    array = array.reshape(array.shape or (1,))
+    if not array.shape:
+        array = array.reshape((1,))
     expected = output.dimensions if isinstance(output, OutputBuffer) else output.shape
     has_another_rank = 0 in expected and len(array.shape) != len(expected)
     if not has_another_rank and not hal.has_dimensions(array.shape, expected):
