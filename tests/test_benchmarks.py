@@ -157,6 +157,13 @@ def test_loop_lag(tmp_path: Path) -> None:
     assert all(cell["runs_s"] == 0 for cell in cells if cell["load"] == "idle")
 
 
+@pytest.mark.slow
+def test_lock_holds(shared: Path, tmp_path: Path) -> None:
+    model = str(shared / "models" / "hello_world_int8.tflite")
+    arguments = ("--rounds", "1", "--model", model, "--json", str(tmp_path / "figures"))
+    assert "let go" in run("lock_holds.py", *arguments)
+
+
 def test_compile_lag(tmp_path: Path) -> None:
     what = ("--model", str(demo_data.path("words.nnm")), "--devices", "nnasync-reference")
     arguments = ("--rounds", "1", *what, "--json", str(tmp_path / "figures"))
