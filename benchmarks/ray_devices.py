@@ -5,9 +5,9 @@
 Two nodes are simulated on this machine (`ray.cluster_utils.Cluster`), each with a device. A call of
 a network there is compared, in turns, with a call of an actor of Ray on one of the nodes that
 computes the same with numpy, waited for with `ray.get` and with `await`. Then a network that takes
-longer than its deadline is called: how long after the deadline is the error there? At last the node
-of the device is removed while clients call without pause: how long is there no answer, and has each
-call exactly one end?
+longer than its deadline is called: how long after the deadline is the error there, and how late is
+a timer of the same loop, in turns? At last the node of the device is removed while clients call
+without pause: how long is there no answer, and has each call exactly one end?
 """
 
 from __future__ import annotations
@@ -32,8 +32,10 @@ from nnasync.ray import device
 MEMORY = 200 << 20
 SIZES = {"16 B": (1, 4), "600 kB": (1, 150_000)}
 DEADLINE_MS = 20.0
-LONG_STEPS, LONG_SHAPE = 400, (1, 200_000)
+LONG_STEPS, LONG_SHAPE = 3000, (1, 200_000)
 """A network that takes much longer than the deadline, in steps that are shorter."""
+_TRIES = 10
+"""What is refused on arrival does not count, and is tried again so often at most."""
 CLIENTS = 8
 WHILE_S, AFTERWARDS_S = 1.0, 15.0
 """How long clients call before a node is removed, and after that."""
@@ -103,13 +105,16 @@ async def costs(runtime: nn.Runtime, ray: Any, rounds: int, calls: int) -> dict[
     return found
 
 
-async def lateness_ms(runtime: nn.Runtime, times: int) -> list[float]:
-    """How long after their deadlines calls end that take longer."""
+async def lateness_ms(runtime: nn.Runtime, times: int) -> tuple[list[float], list[float]]:
+    """How long after their deadlines calls end that take longer; and how late timers are."""
     net = await runtime.compile(network(LONG_SHAPE, LONG_STEPS))
     x = np.ones(LONG_SHAPE, np.float32)
     await net(x)
-    found = []
-    for _ in range(times):
+    found: list[float] = []
+    timers: list[float] = []
+    for _ in range(_TRIES * times):
+        if len(found) == times:
+            break
         due = nn.within(ms=DEADLINE_MS)
         try:
             await net(x, deadline=due)
@@ -117,7 +122,10 @@ async def lateness_ms(runtime: nn.Runtime, times: int) -> list[float]:
             late_ns = time.monotonic_ns() - due.at_ns
             if late_ns >= 0:  # What is refused on arrival is early.
                 found.append(late_ns / 1e6)
-    return found
+        planned_s = time.monotonic() + DEADLINE_MS / 1000
+        await anyio.sleep(DEADLINE_MS / 1000)
+        timers.append(max(0.0, (time.monotonic() - planned_s) * 1000))
+    return found, timers
 
 
 async def death(runtime: nn.Runtime, kill: Callable[[], object]) -> tuple[float, Counter[str]]:
@@ -172,7 +180,7 @@ async def measured(options: Any) -> dict[str, Any]:
         ]
         async with nn.open_runtime(devices=devices, options=OPTIONS) as runtime:
             found["us"] = await costs(runtime, ray, options.rounds, options.calls)
-            found["late ms"] = await lateness_ms(runtime, options.calls)
+            found["late ms"], found["timers ms"] = await lateness_ms(runtime, options.calls)
 
             def kill() -> None:
                 actor = devices[0]._source._actor
@@ -186,6 +194,12 @@ async def measured(options: Any) -> dict[str, Any]:
         ray.shutdown()
         cluster.shutdown()
     return found
+
+
+def _shares(values: list[float]) -> str:
+    return ", ".join(
+        f"p{share * 100:g} {percentile(values, share):.2f}" for share in (0.5, 0.9, 0.99)
+    )
 
 
 def main() -> None:
@@ -203,15 +217,13 @@ def main() -> None:
             [name, f"{percentile(values, 0.25):.0f}", f"{median(values):.0f}", f"{ratio:.2f}"]
         )
     late = found["late ms"]
-    shares = ", ".join(
-        f"p{share * 100:g} {percentile(late, share):.2f}" for share in (0.5, 0.9, 0.99)
-    )
     ends = dict(found["ends"])
     begun = ends.pop("begun")
     told = ", ".join(f"{count} {name}" for name, count in sorted(ends.items()))
     text = (
         f"{table(['call', 'us, lower quartile', 'median', 'to ray.get'], rows)}\n\n"
-        f"errors after their deadlines, ms: {shares} ({len(late)})\n"
+        f"errors after their deadlines, ms: {_shares(late)} ({len(late)})\n"
+        f"timers of the same loop, late by ms: {_shares(found['timers ms'])}\n"
         f"without an answer when the node was removed: {found['pause s']:.2f} s\n"
         f"calls: {begun} begun, {sum(ends.values())} ended: {told}"
     )

@@ -6,7 +6,8 @@ by how much do the urgent ones become slower? At the end there are 1.5 times as 
 be done, of both kinds, from clients that do not hang up: how late are the answers of those that are
 not served by their deadlines? The client tells it from the planned arrival on, which has in it what
 the client itself and the sending of the request take; the server tells in its metrics how late it
-was by its own clock, from when it had read the header.
+was by its own clock, from when it had read the header. Beside each load runs a loop that does
+nothing but sleep (`idle_loop`): that late is on this machine whoever waits for a timer.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import uvloop
 from benchmarks._report import arguments, models_folder, percentile, publish, table
 from benchmarks.goodput.__main__ import MODEL, SETTLING_S, capacity_hz
 from benchmarks.goodput.clients import KINDS, Answer, Arrival, Kind, answers, arrivals
+from benchmarks.goodput.idle_loop import idle_loop
 from benchmarks.goodput.servers import contestants, served
 
 ALONE_HZ = 25.0
@@ -33,6 +35,7 @@ URGENT, FLOOD = 0, 1
 LONG_AGO = (Kind("urgent", 1.0, 1000, 1), Kind("flood", 1.0, 250, 3))
 """The urgent ones have time: it is their latency that is asked."""
 PATIENCE_S = 1.0
+IDLE = "timers of an idle loop"
 _BUCKET = re.compile(r'^nnasync_serving_late_seconds_bucket\{.*le="(.+)"\} (\d+)$', re.MULTILINE)
 
 
@@ -79,6 +82,8 @@ def measured(
     plain = [contestant.request(tensor, kind) for kind in LONG_AGO]
     both = [contestant.request(tensor, kind) for kind in KINDS]
     found: dict[str, list[float]] = {"alone": [], "beside a flood": [], "late": []}
+    for name in tuple(found):
+        found[f"{IDLE}, {name}"] = []
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder, "log")
         with served(contestant, sys.executable, model, plain[URGENT], log) as port:
@@ -88,11 +93,15 @@ def measured(
                 seed = random.Random(number).randrange(2**30)
                 for name, flood_hz in (("alone", 0.0), ("beside a flood", 1.5 * rate_hz)):
                     plan = beside(ALONE_HZ, flood_hz, options.seconds, seed)
-                    found[name] += urgent_ms(uvloop.run(answers(port, plain, plan, LONG_AGO)))
+                    with idle_loop() as idle:
+                        found[name] += urgent_ms(uvloop.run(answers(port, plain, plan, LONG_AGO)))
+                    found[f"{IDLE}, {name}"] += idle.late_ms
                     time.sleep(0.5)
                 plan = arrivals(1.5 * rate_hz, options.seconds, seed)
-                over = uvloop.run(answers(port, both, plan, patience_s=PATIENCE_S))
+                with idle_loop() as idle:
+                    over = uvloop.run(answers(port, both, plan, patience_s=PATIENCE_S))
                 found["late"] += lateness_ms(over)
+                found[f"{IDLE}, late"] += idle.late_ms
                 time.sleep(0.5)
             told = within(before, told_by(port))
     return found, told

@@ -1,0 +1,67 @@
+"""How late the timers of an event loop are that does nothing else, on the same machine meanwhile.
+
+A process with a loop of its own sleeps again and again, as short as it may, and notes how long
+after the planned time it goes on. What a server is late beyond that is its own doing; the rest is
+the machine's: on cores that are all taken, a thread that wakes waits until the system takes a core
+away from another one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import uvloop
+
+PAUSE_S = 0.01
+
+
+async def _lateness_ms(is_over: asyncio.Event) -> list[float]:
+    loop = asyncio.get_running_loop()
+    found: list[float] = []
+    while not is_over.is_set():
+        planned_s = loop.time() + PAUSE_S
+        await asyncio.sleep(PAUSE_S)
+        found.append((loop.time() - planned_s) * 1000)
+    return found
+
+
+async def _until_asked() -> None:
+    """Measure until the input ends, and print."""
+    is_over = asyncio.Event()
+    print("ready", flush=True)
+    asyncio.get_running_loop().add_reader(sys.stdin, is_over.set)
+    print(json.dumps(await _lateness_ms(is_over)))
+
+
+class IdleLoop:
+    """What such a loop measured, once its block has ended."""
+
+    def __init__(self) -> None:
+        self.late_ms: list[float] = []
+
+
+@contextlib.contextmanager
+def idle_loop() -> Iterator[IdleLoop]:
+    """Measure in a process beside, while the block runs."""
+    found = IdleLoop()
+    command = [sys.executable, "-m", __spec__.name]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
+        try:
+            if process.stdout is None or process.stdin is None:
+                raise RuntimeError("the process has no pipes")
+            process.stdout.readline()
+            yield found
+            process.stdin.close()
+            found.late_ms = [max(0.0, each) for each in json.loads(process.stdout.readline())]
+        finally:
+            process.kill()
+
+
+if __name__ == "__main__":
+    uvloop.run(_until_asked())
