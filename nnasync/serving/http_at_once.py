@@ -11,20 +11,18 @@ anything unusual in its header goes that way from the beginning.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import re
 from http import HTTPStatus
 from typing import Any
 
 import anyio
-import httptools
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from nnasync.serving.body_in_place import BodyInPlace, room
 from nnasync.serving.http import HttpApp, Later, model_in, respond
-from nnasync.serving.http_connection import BoundedConnection
+from nnasync.serving.http_connection import BoundedConnection, new_parser
 from nnasync.serving.http_exchange import Asked
 from nnasync.serving.http_reply import Reply
 from nnasync.serving.joined_writes import JOINED_BYTES
@@ -164,9 +162,8 @@ class AtOnceConnection(BoundedConnection):
         self.headers = []
         self.expect_100_continue = False
 
-    def on_headers_complete(self) -> None:
+    def header_is_there(self) -> None:
         """Wait for the body if this is a request that can be answered here."""
-        self._header_ends()
         head, self._head = self._head, b""
         self._asked = self._asked_here(head)
         if self._asked is None:
@@ -287,11 +284,3 @@ class AtOnceConnection(BoundedConnection):
         self.url, self.expect_100_continue = url, expects
         self.headers += headers
         HttpToolsProtocol.on_headers_complete(self)
-
-
-def new_parser(protocol: HttpToolsProtocol) -> httptools.HttpRequestParser:
-    """A parser as uvicorn makes it."""
-    parser = httptools.HttpRequestParser(protocol)
-    with contextlib.suppress(AttributeError):  # Older ones have not got it.
-        parser.set_dangerous_leniencies(lenient_data_after_close=True)
-    return parser

@@ -9,15 +9,19 @@ refused with an answer that clients of the protocol can read.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from http import HTTPStatus
 from typing import Any
 
+import httptools
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from nnasync.serving.joined_writes import JoinedWrites
 from nnasync.serving.json_protocol import error_body
 from nnasync.serving.limits import Limits
+from nnasync.serving.messages import Bytes
+from nnasync.serving.other_protocols import without_offer
 from nnasync.serving.problems import ServingError
 
 _BESIDE_FIELD = len(": \r\n")
@@ -36,6 +40,7 @@ class BoundedConnection(HttpToolsProtocol):
         self._header_bytes = 0
         self._field_bytes = 0
         self._may_be_too_large = False
+        self._without_offer = b""
         self._is_arriving = False
         self._has_body_come = self._has_begun = self._is_in_header = False
         self._requests = 0
@@ -59,7 +64,8 @@ class BoundedConnection(HttpToolsProtocol):
         self._has_body_come = self._has_begun = False
         self._field_bytes = 0
         self._may_be_too_large = self._header_bytes + len(data) > self._limits.header_bytes
-        super().data_received(data)
+        self._unset_keepalive_if_required()
+        self._parse(data)
         if self._is_in_header:
             # Before a header that begins in this piece lie other requests.
             self._header_bytes += self._field_bytes if self._has_begun else len(data)
@@ -69,6 +75,24 @@ class BoundedConnection(HttpToolsProtocol):
             self._header_bytes += len(data)
         if self._is_arriving and self._header_bytes > self._limits.header_bytes:
             self._refuse_header()
+
+    def _parse(self, data: bytes) -> None:
+        """Have the parser read, and read on where it has stopped at an offer."""
+        pieces: list[Bytes] = [data]
+        while pieces:
+            piece = pieces.pop()
+            try:
+                self.parser.feed_data(piece)
+            except httptools.HttpParserError:
+                text = "Invalid HTTP request received."
+                self.logger.warning(text)
+                self.send_400_response(text)
+                return
+            except httptools.HttpParserUpgrade as stopped:
+                head, self._without_offer = self._without_offer, b""
+                if head:
+                    self.parser = new_parser(self)
+                    pieces += [memoryview(piece)[stopped.args[0] :], head]
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Keep a field of the header; those of trailers, for which nobody asks, are dropped."""
@@ -114,13 +138,20 @@ class BoundedConnection(HttpToolsProtocol):
         self._header_bytes = self._field_bytes = 0
 
     def on_headers_complete(self) -> None:
-        """Note that a header has ended."""
-        self._header_ends()
-        super().on_headers_complete()
-
-    def _header_ends(self) -> None:
+        """Note that a header has ended; one with an offer is read again without it."""
         self._is_in_header = False
         self._header_bytes = self._field_bytes = 0
+        parser = self.parser
+        if parser.should_upgrade():
+            version = parser.get_http_version()
+            head = without_offer(parser.get_method(), self.url, version, self.headers)
+            self._without_offer = head
+        if not self._without_offer:
+            self.header_is_there()
+
+    def header_is_there(self) -> None:
+        """Begin with a request whose header has come."""
+        super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
         """Hand a lone piece of a body on as it is; uvicorn would copy it into a buffer and out."""
@@ -138,6 +169,8 @@ class BoundedConnection(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """Note that a request has arrived."""
+        if self._without_offer:
+            return
         self._is_arriving = False
         super().on_message_complete()
 
@@ -194,3 +227,11 @@ class BoundedConnection(HttpToolsProtocol):
         length = b"content-length: %d\r\n\r\n" % len(body)
         self.transport.write(STATUS_LINE[status] + head + length + body)
         self.transport.close()
+
+
+def new_parser(protocol: HttpToolsProtocol) -> httptools.HttpRequestParser:
+    """A parser as uvicorn makes it."""
+    parser = httptools.HttpRequestParser(protocol)
+    with contextlib.suppress(AttributeError):  # Older ones have not got it.
+        parser.set_dangerous_leniencies(lenient_data_after_close=True)
+    return parser

@@ -18,6 +18,7 @@ _MOST = 256
 _LONGEST = 1024
 _METHOD = b"POST "
 _END = b"\r\n\r\n"
+_OFFER = b"upgrade"
 
 
 class KnownHead(msgspec.Struct, frozen=True, gc=False):
@@ -46,6 +47,8 @@ class KnownHeads:
         """Remember a header, as `head_in` gave it, with what a parser found in it."""
         if not head.startswith(_METHOD) or head.count(b"\n") != head.count(b"\r\n"):
             return
+        if _OFFER in head.lower():
+            return  # The parser has read another one instead: see `other_protocols`.
         if len(self._heads) >= _MOST:
             del self._heads[next(iter(self._heads))]
         self._heads[head] = known

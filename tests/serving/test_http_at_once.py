@@ -254,6 +254,32 @@ async def test_what_cannot_be_in_time_is_refused_without_a_task(tasks: list[str]
         assert model.pending == 0
 
 
+@pytest.mark.parametrize("offer", ["h2c", "websocket", "TLS/1.0"])
+async def test_who_offers_another_protocol_is_answered_in_this_one(offer: str) -> None:
+    fields = {"connection": "Upgrade, HTTP2-Settings", "upgrade": offer, "http2_settings": "AAMA"}
+    live = b"GET /v2/health/live HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: h2c\r\n\r\n"
+    request = post(None, INFER, **fields)
+    async with connected() as (server, stream):
+        for cut in (len(request), 5, len(request) - 3, request.index(b"\r\n\r\n") + 4):
+            await stream.send(request[:cut])
+            await anyio.lowlevel.checkpoint()
+            await stream.send(request[cut:] + live + post())
+            found = await answers(stream, 3)
+            assert [status for status, _, _ in found] == [200] * 3
+            assert json.loads(found[0][2])["outputs"][0]["data"] == [2, 4, 6, 8]
+        await stream.send(post(None, INFER, **{**fields, "connection": "close, Upgrade"}))
+        ((status, closing, _),) = await answers(stream, 1)
+        assert (status, closing["connection"]) == (200, "close")
+        assert outcomes(server) == {"completed": 9}
+
+
+async def test_very_many_offers_may_come_together() -> None:
+    live = b"GET /v2/health/live HTTP/1.1\r\nconnection: upgrade\r\nupgrade: h2c\r\n\r\n"
+    async with connected() as (_, stream):
+        await stream.send(live * 2000)
+        assert {status for status, _, _ in await answers(stream, 2000)} == {200}
+
+
 async def test_keys_in_known_headers_are_looked_at_each_time() -> None:
     serve = ServeOptions(poll_s=0, api_keys={"secret": "ann", "other": "bob"})
     async with connected(serve=serve) as (server, stream):

@@ -90,8 +90,9 @@ async def test_a_timeout_is_kept_while_the_request_waits() -> None:
 
 async def test_a_deadline_of_grpc_is_a_deadline() -> None:
     async with busy() as rig:
-        with refused(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline|timeout"):
-            await rig.infer(client_timeout=0.05)
+        while not rig.server.accounts.all():  # On a busy machine it may end on its way.
+            with refused(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline|timeout"):
+                await rig.infer(client_timeout=0.05)
         await rigs.until(lambda: bool(rig.outcomes()))
         rig.engine.gate.open_wide()
         await rigs.free(rig.runtime)
