@@ -161,8 +161,8 @@ class RunResult(msgspec.Struct, frozen=True):
 class StreamAccount:
     """Counts the outcomes of one stream's requests; `latencies_ns` are put away now and then.
 
-    What was planned before `due_before_ns` is due by the end of the run, as far as that is known;
-    `due` counts those that have no outcome yet.
+    Requests planned before `from_ns` do not count. What was planned before `due_before_ns` is due
+    by the end of the run, as far as that is known; `due` counts those that have no outcome yet.
     """
 
     __slots__ = (
@@ -171,21 +171,27 @@ class StreamAccount:
         "_stream",
         "due",
         "due_before_ns",
+        "from_ns",
         "latencies_ns",
         "met",
         "submitted",
     )
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: Stream, from_ns: int = 0) -> None:
         self._stream = stream
+        self.from_ns = from_ns
         self.due, self.due_before_ns = 0, -1
         self.submitted = self.met = 0
         self.latencies_ns: list[int] = []
         self._histogram = LatencyHistogram()
         self._counts = dict.fromkeys(Outcome, 0)
 
-    def ended(self, latency_ns: int, outcome: Outcome) -> None:
+    def ended(self, planned_ns: int, ended_ns: int, outcome: Outcome) -> None:
         """Note what became of a request; its latency counts if it ran to its end."""
+        if planned_ns < self.from_ns:
+            return
+        if planned_ns < self.due_before_ns:
+            self.due -= 1
         if outcome is _MET:
             self.met += 1
         else:
@@ -193,7 +199,7 @@ class StreamAccount:
             if outcome is not _LATE:
                 return
         latencies_ns = self.latencies_ns
-        latencies_ns.append(latency_ns)
+        latencies_ns.append(ended_ns - planned_ns)
         if len(latencies_ns) >= _FULL:
             self._histogram.add(latencies_ns)
             latencies_ns.clear()
@@ -255,9 +261,9 @@ class Recorder:
     """
 
     def __init__(self, workload: Workload, recording: Recording) -> None:
-        self.accounts = [StreamAccount(stream) for stream in workload.streams]
-        self.queue = QueueLengths()
         self.from_ns = round(recording.warm_up_ms * 1e6)
+        self.accounts = [StreamAccount(stream, self.from_ns) for stream in workload.streams]
+        self.queue = QueueLengths()
         self._window = recording.timeline_requests
         self._spans: list[Span] = []
         self._rows: list[RequestRow] = []
@@ -286,12 +292,7 @@ class Recorder:
         self, stream: int, number: int, planned_ns: int, ended_ns: int, outcome: Outcome
     ) -> None:
         """Note what became of a request."""
-        if planned_ns < self.from_ns:
-            return
-        account = self.accounts[stream]
-        if planned_ns < account.due_before_ns:
-            account.due -= 1
-        account.ended(ended_ns - planned_ns, outcome)
+        self.accounts[stream].ended(planned_ns, ended_ns, outcome)
         if number >= 0:
             self._rows[number] = RequestRow(stream, number, planned_ns, ended_ns, outcome)
 

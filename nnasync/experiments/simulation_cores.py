@@ -13,8 +13,8 @@ passed over when its time comes.
 
 from __future__ import annotations
 
-import heapq
 import math
+from heapq import heapify, heappop, heappush
 from typing import Any, NamedTuple, TypeAlias
 
 from nnasync.errors import ExperimentError, Refused
@@ -71,6 +71,13 @@ class Simulation:
         self._totals = self._scheduler.totals
         self._is_governed = policy is not None
         self._lowest = min(source.priority for source in self._sources)
+        # Where nobody goes before anybody but by deadline and arrival, nobody gives way.
+        self._may_give_way = policy is not None or any(
+            source.priority > self._lowest for source in self._sources
+        )
+        self._submits = self._enqueue
+        if any(source.line is not None for source in self._sources):
+            self._submits = self._submit
         for _ in range(max(source.client for source in self._sources)):
             self._scheduler.open_client(queue_limit=settings.queue_limit)
         self._events: list[Event] = []
@@ -110,9 +117,9 @@ class Simulation:
 
     def _until(self, ends_ns: int) -> None:
         """Let events happen up to that time, or until there are none."""
-        events, pop, end, come = self._events, heapq.heappop, self._end, self._come
+        events, end, come = self._events, self._end, self._come
         while events:
-            now, kind, _, what = pop(events)
+            now, kind, _, what = heappop(events)
             if now > ends_ns:
                 self._cut_off(ends_ns)
                 break
@@ -142,17 +149,17 @@ class Simulation:
         """A request comes, and is submitted."""
         request = source.request(now)
         if source.thinking is None:
-            planned_ns = source.next_ns()
+            planned_ns = next(source.times_ns, NEVER_NS)
             if planned_ns != NEVER_NS:
                 self._count = count = self._count + 1
-                heapq.heappush(self._events, (planned_ns, _COMES, count, source))
+                heappush(self._events, (planned_ns, _COMES, count, source))
         self._to_come -= 1
         if not self._to_come:
             self._let_no_more_come()
         request.number = self._recorder.submitted(source.number, now)
         if source.cancel_after_ns != NEVER_NS:
             self._push(now + source.cancel_after_ns, _CANCELS, request)
-        self._submit(now, request)
+        self._submits(now, request)
 
     def _submit(self, now: int, request: Request) -> None:
         """A request is queued, or waits for others to be run with."""
@@ -189,9 +196,9 @@ class Simulation:
             self._answer(now, giver, Outcome.DISPLACED)
         if self._free:
             self._hand_out(now)
-        else:
+        elif self._may_give_way:
             self._make_room(now, request.priority)
-        if request.queued:
+        if request.queued and request.deadline_ns != NEVER_NS:
             self._watch(request)
 
     def _end(self, now: int, request: Request) -> None:
@@ -261,12 +268,15 @@ class Simulation:
         begun: Job | None = None
         while free and (totals[0] or totals[1] or totals[2]):
             job = scheduler.next(now, _ALL)
-            for late in scheduler.take_expired():
-                self._answer(now, late, Outcome.EXPIRED)
+            if scheduler.expired:
+                for late in scheduler.take_expired():
+                    self._answer(now, late, Outcome.EXPIRED)
             if job is None:
                 break
             begun = job
             self._begin(now, job)
+        if not self._may_give_way:
+            return
         if begun is not None and not free and (totals[2] or totals[1]):
             self._make_room(now, begun.priority)
         elif self._is_governed:
@@ -279,7 +289,7 @@ class Simulation:
         request.ends_ns = ends_ns = now + request.cost_ns - request.active_ns
         self._running[request] = None
         self._count = count = self._count + 1
-        heapq.heappush(self._events, (ends_ns, ENDS, count, request))
+        heappush(self._events, (ends_ns, ENDS, count, request))
         if ends_ns > request.deadline_ns:
             self._watch(request)
 
@@ -336,7 +346,10 @@ class Simulation:
         if request.members:
             self._tell_all(now, request, outcome)
             return
-        self._recorder.ended(source.number, request.number, request.planned_ns, now, outcome)
+        if request.number < 0:
+            source.account.ended(request.planned_ns, now, outcome)
+        else:
+            self._recorder.ended(source.number, request.number, request.planned_ns, now, outcome)
         if source.thinking is not None:
             if now == request.planned_ns:
                 self._check_progress(now, f"callers of {source.name} ask again at once")
@@ -361,14 +374,18 @@ class Simulation:
         """The first request of a stream, or the next of one of its callers, is to come."""
         if not self._to_come:
             return
-        planned_ns = source.next_ns() if source.thinking is None else now + next(source.thinking)
+        planned_ns = (
+            next(source.times_ns, NEVER_NS)
+            if source.thinking is None
+            else now + next(source.thinking)
+        )
         if planned_ns != NEVER_NS:
             self._push(planned_ns, _COMES, source)
 
     def _let_no_more_come(self) -> None:
         """So many requests have come as were wanted."""
         self._events[:] = [event for event in self._events if event[1] != _COMES]
-        heapq.heapify(self._events)
+        heapify(self._events)
 
     def _watch(self, request: Request) -> None:
         """Have a request given up at its deadline."""
@@ -385,7 +402,7 @@ class Simulation:
 
     def _push(self, at_ns: int, kind: int, what: Request | Source | None) -> None:
         self._count += 1
-        heapq.heappush(self._events, (at_ns, kind, self._count, what))
+        heappush(self._events, (at_ns, kind, self._count, what))
 
     def _cut_off(self, now: int) -> None:
         """The run is over while requests run: what they ran so far counts as busy."""

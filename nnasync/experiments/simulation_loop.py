@@ -60,6 +60,7 @@ class LoopSimulation(Simulation):
         overheads: Overheads,
     ) -> None:
         super().__init__(streams, settings, policy, recorder)
+        self._submits = self._submit
         self._calm = SimulatedDelays(overheads, overheads.delays, settings.seed)
         self._shared: SharedCores | None = None
         self._by_company: list[SimulatedDelays] = []

@@ -13,7 +13,7 @@ from nnasync.experiments.clients import client_numbers
 from nnasync.experiments.costs import Network, Recorded, Steps
 from nnasync.experiments.record import StreamAccount
 from nnasync.experiments.simulation_batching import Line
-from nnasync.experiments.workload import RequestBlock, Stream, costs_of, request_blocks, think_times
+from nnasync.experiments.workload import Stream, costs_of, request_blocks, think_times
 from nnasync.hal import NEVER_NS
 from nnasync.scheduler import Estimate, Job
 
@@ -67,12 +67,9 @@ class Source:
     """A stream while it is simulated: its next requests, its estimate and its account."""
 
     __slots__ = (
-        "_blocks",
         "_borders",
-        "_costs_ns",
-        "_position",
+        "_cost_ns",
         "_step_ns",
-        "_times_ns",
         "account",
         "batching",
         "callers",
@@ -89,6 +86,7 @@ class Source:
         "priority",
         "relative_ns",
         "thinking",
+        "times_ns",
     )
 
     def __init__(
@@ -122,30 +120,25 @@ class Source:
         self._step_ns = -1 if stream.step_ms is None else to_ns(stream.step_ms)
         self.thinking: Iterator[int] | None = None
         self.costs: Iterator[int] = iter(())
-        self._blocks: Iterator[RequestBlock] = iter(())
+        self.times_ns: Iterator[int] = iter(())
+        """When the next requests of an open stream are planned, until it ends."""
         self.is_network = isinstance(stream.cost, Network)
         self.is_endless = not isinstance(stream.arrivals, Trace)
         self.callers = 1
         """How many requests may come before any is answered, but for those of open streams."""
-        self._times_ns: list[int] = []
-        self._costs_ns: list[int] = []
-        self._position = 0
+        self._cost_ns = 0
         if isinstance(stream.arrivals, ClosedLoop):
             self.callers = stream.arrivals.callers
             self.thinking, self.costs = think_times(stream, seed), costs_of(stream, seed)
         else:
-            self._blocks = request_blocks(stream, seed)
+            self.times_ns = self._upcoming(stream, seed)
 
-    def next_ns(self) -> int:
-        """When the next request of an open stream is planned; NEVER_NS if there is none."""
-        times_ns, position = self._times_ns, self._position
-        if position == len(times_ns):
-            times_ns, self._costs_ns = next(self._blocks, ([], []))
-            if not times_ns:
-                return NEVER_NS
-            self._times_ns, position = times_ns, 0
-        self._position = position + 1
-        return times_ns[position]
+    def _upcoming(self, stream: Stream, seed: int) -> Iterator[int]:
+        """The planned times of an open stream; what the one given last costs is `_cost_ns`."""
+        for times_ns, costs_ns in request_blocks(stream, seed):
+            for planned_ns, cost_ns in zip(times_ns, costs_ns, strict=True):
+                self._cost_ns = cost_ns or 1
+                yield planned_ns
 
     def request(self, planned_ns: int) -> Request:
         """The request whose time was asked for last."""
@@ -159,7 +152,7 @@ class Source:
         request.source = self
         request.planned_ns = planned_ns
         if self.thinking is None:
-            request.cost_ns = self._costs_ns[self._position - 1] or 1
+            request.cost_ns = self._cost_ns
         else:
             request.cost_ns = next(self.costs)
         request.ends_ns = request.rank = -1

@@ -189,10 +189,12 @@ class ClientQueue:
 
     def _hand_out(self, job: Job, now_ns: int) -> bool:
         """Take a job out of the queue; False, and it is among the expired, if it is too late."""
-        was_eldest = False
-        if job.priority < 2:
-            ages = self._ages[job.priority]
-            was_eldest = ages[0][-1] == job.entry or self._eldest(job.priority) is job
+        priority, was_eldest = job.priority, False
+        if priority < 2:
+            ages, jobs = self._ages[priority], self._jobs
+            while ages[0][-1] not in jobs:
+                heappop(ages)
+            was_eldest = ages[0][-1] == job.entry
             if was_eldest:
                 heappop(ages)
         self.leave(job)
@@ -200,7 +202,7 @@ class ClientQueue:
             self._expired.append(job)
             return False
         if was_eldest:
-            self._eldest_left_ns[job.priority] = now_ns
+            self._eldest_left_ns[priority] = now_ns
         return True
 
     def _eldest(self, priority: Priority) -> Job | None:

@@ -62,7 +62,7 @@ class Scheduler:
         """How many jobs are queued of each priority; to be read only."""
         self._aging_ns = aging_ns
         self.expired: list[Job] = []
-        """The jobs that `take_expired` gives; to be read only."""
+        """Those whose deadlines passed in the queue, until `take_expired`; to be read only."""
         self._lanes: dict[int, ClientQueue] = {}
         self._leaving: set[int] = set()
         self._last_client = -1

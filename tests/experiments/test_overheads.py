@@ -172,7 +172,7 @@ def test_what_requests_may_take_of_one_turn_is_limited() -> None:
         stream(cost=Constant(0.4)), 0, number=0, client=0, account=StreamAccount(stream())
     )
     lane = SimulatedLane(overheads, Scheduler(servers=2, queue_limit=9), 1)
-    source.next_ns()
+    next(source.times_ns)
     request = source.request(0)
     found = []
     for spent_us in (0, 600, 1, 0):
