@@ -41,7 +41,8 @@ class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     queue_limit: how many requests of a client may wait. device: whether costs that are no network's
     load the cores of a real run, "spin", or only take as long, "sleep". Each repeat has a seed of
     its own, from `seed` on; a real run has `real_repeats` of them, and those that others disturb
-    are run again, so many times at most as `real_again` says. sweep: keys, such as "load" or
+    are run again, so many times at most as `real_again` says; where those do not tell whether the
+    simulation is near, there are more, up to `real_most`. sweep: keys, such as "load" or
     "streams.photos.arrivals.cv", with the values that they take; `x` is the key along the charts.
     """
 
@@ -57,6 +58,7 @@ class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     repeats: Repeats = 1
     real_repeats: Repeats = 1
     real_again: Annotated[int, msgspec.Meta(ge=0, le=100)] = 1
+    real_most: Annotated[int, msgspec.Meta(ge=0, le=100_000)] = 0
     seed: Annotated[int, msgspec.Meta(ge=0)] = 0
     overheads: Literal["measured", "none"] = "measured"
     aging_ms: Positive = AGING_NS / 1e6
@@ -106,6 +108,11 @@ class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
                     f"{key}: there is no stream {', '.join(sorted(unknown))}; there is "
                     f"{', '.join(names)}"
                 )
+
+    @property
+    def networks(self) -> frozenset[str]:
+        """The streams that run real networks."""
+        return frozenset(s.name for s in self.streams if isinstance(s.cost, Network))
 
     @property
     def has_unmeasured(self) -> bool:

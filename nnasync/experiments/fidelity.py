@@ -17,7 +17,7 @@ from typing import Literal
 import msgspec
 
 from nnasync.experiments.figures import measures_of
-from nnasync.experiments.intervals import Interval, interval
+from nnasync.experiments.intervals import CONFIDENCE, Interval, interval
 from nnasync.experiments.run_of_point import Run, trusted
 
 LATENCY_LIMIT = 0.10
@@ -98,11 +98,13 @@ class Fidelity(msgspec.Struct, frozen=True):
         return 0.0 if found is None or found.half is None else found.half
 
 
-def fidelity_of(runs: Sequence[Run], networks: Collection[str] = ()) -> tuple[Fidelity, ...]:
+def fidelity_of(
+    runs: Sequence[Run], networks: Collection[str] = (), *, confidence: float = CONFIDENCE
+) -> tuple[Fidelity, ...]:
     """The errors wherever a point was simulated and run for real, over the repeats that were both.
 
     Disturbed repeats are left out where others of the point were not. `networks` are the streams of
-    real networks, for which the limit is a wider one.
+    real networks, for which the limit is a wider one; `confidence` is that of the intervals.
     """
     simulated = {(run.point, run.repeat): run for run in runs if run.result.kind == "simulated"}
     pairs: dict[int, list[tuple[Run, Run]]] = {}
@@ -111,7 +113,12 @@ def fidelity_of(runs: Sequence[Run], networks: Collection[str] = ()) -> tuple[Fi
         if real.result.kind == "real" and guess is not None:
             pairs.setdefault(real.point, []).append((guess, real))
     return tuple(
-        _compared(each, stream.name, NETWORK_LIMIT if stream.name in networks else LATENCY_LIMIT)
+        _compared(
+            each,
+            stream.name,
+            NETWORK_LIMIT if stream.name in networks else LATENCY_LIMIT,
+            confidence,
+        )
         for each in pairs.values()
         for stream in each[0][1].result.streams
     )
@@ -130,13 +137,17 @@ def summed_up(errors: Sequence[Fidelity]) -> str:
     return ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
 
 
-def _compared(pairs: Sequence[tuple[Run, Run]], stream: str, limit: float) -> Fidelity:
+def _compared(
+    pairs: Sequence[tuple[Run, Run]], stream: str, limit: float, confidence: float
+) -> Fidelity:
     real = pairs[0][1]
     both = [(_measures(guess, stream), _measures(truth, stream)) for guess, truth in pairs]
     found = {
-        "mean": _ratio([(guess["mean_ms"], truth["mean_ms"]) for guess, truth in both]),
-        "p99": _ratio([(guess["p99_ms"], truth["p99_ms"]) for guess, truth in both]),
-        "attainment": _difference([(g["attainment"], t["attainment"]) for g, t in both]),
+        "mean": _ratio([(guess["mean_ms"], truth["mean_ms"]) for guess, truth in both], confidence),
+        "p99": _ratio([(guess["p99_ms"], truth["p99_ms"]) for guess, truth in both], confidence),
+        "attainment": _difference(
+            [(g["attainment"], t["attainment"]) for g, t in both], confidence
+        ),
     }
     intervals = {name: each for name, each in found.items() if each is not None}
     return Fidelity(
@@ -158,7 +169,7 @@ def _measures(run: Run, name: str) -> dict[str, float]:
     return {} if stream is None else measures_of(run, stream)
 
 
-def _ratio(pairs: Sequence[tuple[float, float]]) -> Interval | None:
+def _ratio(pairs: Sequence[tuple[float, float]], confidence: float) -> Interval | None:
     """By how much the first ones exceed the second ones, as a share of these."""
     known = [pair for pair in pairs if all(map(math.isfinite, pair))]
     real = math.fsum(truth for _, truth in known)
@@ -166,11 +177,13 @@ def _ratio(pairs: Sequence[tuple[float, float]]) -> Interval | None:
         return None
     error = math.fsum(guess for guess, _ in known) / real - 1
     mean = real / len(known)
-    apart = interval([(guess - (1 + error) * truth) / mean for guess, truth in known])
+    apart = interval(
+        [(guess - (1 + error) * truth) / mean for guess, truth in known], confidence=confidence
+    )
     return None if apart is None else Interval(error, apart.half, len(known))
 
 
-def _difference(pairs: Sequence[tuple[float, float]]) -> Interval | None:
+def _difference(pairs: Sequence[tuple[float, float]], confidence: float) -> Interval | None:
     """By how much the first ones exceed the second ones."""
     known = [pair for pair in pairs if all(map(math.isfinite, pair))]
-    return interval([guess - truth for guess, truth in known])
+    return interval([guess - truth for guess, truth in known], confidence=confidence)

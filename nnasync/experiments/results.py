@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from nnasync.errors import InvalidArgument
-from nnasync.experiments.costs import Network
+from nnasync.experiments.deciding import confidence_of
 from nnasync.experiments.experiment import Experiment
 from nnasync.experiments.fidelity import Fidelity, fidelity_of
 from nnasync.experiments.figures import COUNTS, MEASURES, Figures, figures_of
@@ -57,8 +57,8 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
 
     def fidelity(self) -> tuple[Fidelity, ...]:
         """How far the simulation was from the real runs, where there are both."""
-        networks = {s.name for s in self.experiment.streams if isinstance(s.cost, Network)}
-        return fidelity_of(self.runs, networks)
+        confidence = confidence_of(self.experiment)
+        return fidelity_of(self.runs, self.experiment.networks, confidence=confidence)
 
     def disturbance(self) -> str:
         """What to tell of others on the machine during real runs; empty if that was little."""

@@ -4,12 +4,14 @@ Simulated points do not disturb each other, so each core may have one of its own
 processes as JSON, and come back so. A real run has the machine for itself, as far as others let it:
 real runs come in rounds, one repeat of every point in each, so that what changes with time changes
 all points alike, and in the end those that others disturbed are run again. What is to be compared
-with them is simulated after them, with overheads that were measured between the rounds.
+with them is simulated after them, with overheads that were measured between the rounds. Points that
+this does not decide may have more rounds (`deciding`), after which they are simulated anew.
 """
 
 from __future__ import annotations
 
 import datetime
+import itertools
 import math
 import platform
 import time
@@ -24,6 +26,7 @@ import msgspec
 from msgspec.structs import replace
 
 from nnasync.errors import GeneralFailure, NNError
+from nnasync.experiments.deciding import confidence_of, looks, undecided
 from nnasync.experiments.delays import Delays
 from nnasync.experiments.delays_of_runs import delays_by_company
 from nnasync.experiments.experiment import Experiment, Point, at_point
@@ -84,12 +87,28 @@ async def run(
     done = _Done(count, on_run)
     is_measured = any(point.experiment.overheads == "measured" for point in points)
     calibration = await calibration_of_this_loop() if how == "both" and is_measured else None
-    await _run_all(points, rounds, done, again=experiment.real_again, calibration=calibration)
-    if how != "real":
+    real = _Real(done, experiment.real_again, calibration)
+    await real.run(points, range(rounds))
+
+    async def simulate_them(which: Sequence[Point], least: int = 0) -> None:
         overheads = calibration.keep() if calibration is not None else None
         if overheads is None and is_measured:
             overheads = await overheads_of_this_loop()
-        await _simulate_all(_simulated(points, shared, overheads), jobs, done)
+        await _simulate_all(_simulated(which, shared, overheads, least), jobs, done)
+
+    if how != "real":
+        await simulate_them(points)
+    for before, after in itertools.pairwise(looks(experiment)) if how == "both" else ():
+        open_still = undecided(
+            points, done.in_order(), experiment.networks, confidence_of(experiment)
+        )
+        if not open_still:
+            break
+        done.expect(len(open_still) * (after - before))
+        await real.run(open_still, range(before, after))
+        # All of them anew, as what calls cost is known better now.
+        done.expect(sum(max(point.experiment.repeats, after) for point in open_still))
+        await simulate_them(open_still, after)
     return Results(
         experiment=experiment,
         machine=machine_here(),
@@ -100,11 +119,15 @@ async def run(
 
 
 def _simulated(
-    points: tuple[Point, ...],
+    points: Sequence[Point],
     shared: Mapping[int, tuple[RunResult, ...]],
     measured: Overheads | None,
+    least: int,
 ) -> list[Task]:
-    """Runs to simulate; where networks share cores, with the delays that were seen in that."""
+    """Runs to simulate, so many repeats at least.
+
+    Where networks share cores they have the delays that were seen in that.
+    """
     known: dict[int, tuple[Delays, ...]] = {}
 
     def overheads(point: Point) -> Overheads | None:
@@ -120,37 +143,43 @@ def _simulated(
     return [
         Task(point, repeat, overheads(point))
         for point in points
-        for repeat in range(point.experiment.repeats)
+        for repeat in range(max(point.experiment.repeats, least))
     ]
 
 
-async def _run_all(
-    points: Sequence[Point],
-    rounds: int,
-    done: _Done,
-    *,
-    again: int,
-    calibration: Calibration | None,
-) -> None:
-    """Real runs of all points in so many rounds; disturbed ones are run `again` so many times."""
-    tasks = [Task(point, repeat) for repeat in range(rounds) for point in points]
-    for task in tasks:
-        if calibration is not None and task.point is points[0]:
-            await _calibrate(calibration, rounds)
-        done.take(await run_task(task))
-    if calibration is not None:
-        await _calibrate(calibration, rounds)
-    for attempt in range(again):
-        disturbed = [task for task in tasks if done.run_of(task, "real").is_disturbed]
-        done.expect(len(disturbed))
-        for task in disturbed:
-            done.take_calmer(await run_task(task), attempt + 2)
+class _Real:
+    """Runs points for real, in rounds; disturbed ones are run `again` so many times.
 
+    What calls cost is measured before each round and after the last one.
+    """
 
-async def _calibrate(calibration: Calibration, rounds: int) -> None:
-    """Measure before a round, or after the last one: often enough to know what is usual."""
-    for _ in range(math.ceil(SAMPLES / (rounds + 1))):
-        await calibration.measure()
+    def __init__(self, done: _Done, again: int, calibration: Calibration | None) -> None:
+        self._done = done
+        self._again = again
+        self._calibration = calibration
+
+    async def run(self, points: Sequence[Point], repeats: range) -> None:
+        """These repeats of all these points."""
+        if not points:
+            return
+        done = self._done
+        tasks = [Task(point, repeat) for repeat in repeats for point in points]
+        for task in tasks:
+            if task.point is points[0]:
+                await self._calibrate(len(repeats))
+            done.take(await run_task(task))
+        await self._calibrate(len(repeats))
+        for attempt in range(self._again):
+            disturbed = [task for task in tasks if done.run_of(task, "real").is_disturbed]
+            done.expect(len(disturbed))
+            for task in disturbed:
+                done.take_calmer(await run_task(task), attempt + 2)
+
+    async def _calibrate(self, rounds: int) -> None:
+        """Measure often enough to know what is usual."""
+        if self._calibration is not None:
+            for _ in range(math.ceil(SAMPLES / (rounds + 1))):
+                await self._calibration.measure()
 
 
 async def _simulate_all(tasks: list[Task], jobs: int, done: _Done) -> None:

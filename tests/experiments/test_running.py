@@ -168,6 +168,33 @@ async def test_disturbed_runs_are_run_again_and_the_calmest_is_kept(
     assert {each.repeats for each in results.figures()} == {1, 2}
 
 
+async def test_points_that_are_not_decided_are_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Real runs of the first point are as simulated, of the second now quicker, now slower."""
+
+    async def run_once(task: running.Task) -> Run:
+        slower = 1.0 if task.point.index == 0 else (0.7, 1.4)[task.repeat % 2]
+        result = served("real", seed=task.repeat, slower=slower)
+        return Run(task.point.index, task.point.values, task.repeat, 0.1, result)
+
+    def simulated_once(task: running.Task) -> Run:
+        result = served(seed=task.repeat)
+        return Run(task.point.index, task.point.values, task.repeat, 0.1, result)
+
+    monkeypatch.setattr(running, "run_task", run_once)
+    monkeypatch.setattr(running, "simulate_task", simulated_once)
+    told: list[tuple[int, int]] = []
+    experiment = replace(
+        EXPERIMENT, streams=WORKLOAD.streams, repeats=3, real_repeats=2, real_most=6
+    )
+    results = await run(experiment, "both", on_run=lambda done, of, _: told.append((done, of)))
+    repeats = {kind: [0, 0] for kind in ("real", "simulated")}
+    for each in results.runs:
+        repeats[each.result.kind][each.point] += 1
+    assert repeats == {"real": [2, 6], "simulated": [3, 6]}
+    assert told[-1][0] == told[-1][1]
+    assert {each.point: each.pairs for each in results.fidelity()} == {0: 2, 1: 6}
+
+
 async def test_overheads_are_measured_between_the_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
 
