@@ -103,7 +103,7 @@ class Room:
         corner = self._corners[job.client]
         if self.size >= self.limit or corner.size >= corner.limit:
             return False
-        corner.waiting[job.priority][job] = None
+        (corner.begun if job.has_begun else corner.waiting)[job.priority][job] = None
         job.has_place = True
         corner.size += 1
         self.size += 1
