@@ -1,0 +1,39 @@
+"""What paired rounds say of a limit: it holds, it does not, or they cannot tell."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from nnasync.experiments.intervals import Interval, interval
+
+__all__ = ["differences", "ratios", "verdict"]
+
+
+def differences(values: Sequence[float], base: Sequence[float]) -> Interval:
+    """The mean difference of two contestants, round by round, with its interval of 95 %."""
+    return _known([value - other for value, other in zip(values, base, strict=True)])
+
+
+def ratios(values: Sequence[float], base: Sequence[float]) -> tuple[float, float, float]:
+    """The geometric mean of their ratios, round by round, and the ends of its interval."""
+    pairs = zip(values, base, strict=True)
+    found = _known([math.log(max(value, 1e-12) / max(other, 1e-12)) for value, other in pairs])
+    return math.exp(found.mean), math.exp(found.low), math.exp(found.high)
+
+
+def verdict(low: float, high: float, *, at_least: float | None = None, at_most: float = 0) -> str:
+    """Whether what lies between two ends keeps a limit."""
+    if at_least is not None:
+        low, high, at_most = -high, -low, -at_least
+    if high <= at_most:
+        return "holds"
+    return "does not hold" if low > at_most else "cannot tell"
+
+
+def _known(values: Sequence[float]) -> Interval:
+    """The interval of a mean, endless where one round says nothing of its own precision."""
+    found = interval(values)
+    if found is None or found.half is None:
+        return Interval(values[0] if values else 0.0, math.inf, len(values))
+    return found
