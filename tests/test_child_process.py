@@ -21,6 +21,8 @@ PARENT = (
     "print(subprocess.Popen(['sleep', '600'], stdout=subprocess.DEVNULL).pid, flush=True)\n"
     "sys.stdin.read()",
 )
+FORKS: list[int] = []  # pipes that are told of Python that runs in a fork
+os.register_at_fork(after_in_child=lambda: [os.write(fd, b"!") for fd in FORKS])
 
 
 def is_gone(pid: int) -> bool:
@@ -38,6 +40,67 @@ async def test_it_hears_lines_and_answers() -> None:
             await child.say(word)
             assert await child.line(80) == word.upper()
     assert is_gone(child.pid)
+
+
+async def test_no_python_runs_in_the_copy_of_this_process() -> None:
+    """There the collector may free what waits for threads that are not copied, for ever."""
+    said, says = os.pipe()
+    os.set_blocking(said, False)
+    FORKS.append(says)
+    try:
+        async with child_process(ECHO) as child:
+            await child.say(b"one")
+            assert await child.line(80) == b"ONE"
+        with pytest.raises(BlockingIOError):
+            os.read(said, 1)
+    finally:
+        FORKS.clear()
+        os.close(said)
+        os.close(says)
+
+
+async def test_a_long_line_is_heard_whole() -> None:
+    async with child_process(ECHO) as child, anyio.create_task_group() as tasks:
+        tasks.start_soon(child.say, b"a" * 1_000_000)
+        assert await child.line(2_000_000) == b"A" * 1_000_000
+
+
+async def test_who_speaks_to_one_that_dies_without_listening_is_let_go() -> None:
+    async with child_process(
+        ("-c", "print('here', flush=True)\nimport time; time.sleep(600)")
+    ) as child:
+        assert await child.line(80) == b"here"
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(child.say, b"a" * 1_000_000)
+            await anyio.wait_all_tasks_blocked()
+            os.kill(child.pid, signal.SIGKILL)
+
+
+async def test_closing_wakes_who_listens_and_who_waits_for_the_end() -> None:
+    ends = []
+
+    async def wait() -> None:
+        ends.append(await child.ended())
+
+    child = await ChildProcess.start(("-c", "import time; time.sleep(600)"))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(child.line, 80)
+        tasks.start_soon(wait)
+        await anyio.wait_all_tasks_blocked()
+        await child.close()
+    await child.close()
+    assert await child.line(80) is None
+    await child.say(b"hello?")
+    assert child.is_over
+    assert ends == [-signal.SIGKILL]
+
+
+async def test_an_end_is_told_where_the_system_has_no_descriptor_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delattr(os, "pidfd_open")
+    async with child_process(("-c", "raise SystemExit(3)")) as child:
+        assert await child.ended() == 3
 
 
 async def test_a_cancellation_amidst_the_start_leaves_no_process_to_nobody() -> None:

@@ -2,6 +2,13 @@
 
 It is started whole or not at all: a cancellation during the start would leave a process that nobody
 knows. And it is gone with its block, with all that it started where it leads a session of its own.
+
+It is not started by the event loop. uvloop forks, and runs Python in the copy of this process
+before the new program takes over: what was given to `os.register_at_fork`, and what restores
+signals. The garbage collector may run then, and free a codec of FFmpeg that is garbage in this
+process; that waits for its threads, which a fork does not copy, for ever, and the loop waits for
+the new program. `subprocess` runs no Python in the child, nor what a library does at a fork
+(`vfork`).
 """
 
 from __future__ import annotations
@@ -16,7 +23,9 @@ from contextlib import asynccontextmanager
 from typing import IO, Any
 
 import anyio
-import anyio.abc
+import anyio.lowlevel
+import anyio.to_thread
+from anyio.abc import ByteReceiveStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from nnasync.errors import GeneralFailure
@@ -25,14 +34,16 @@ from nnasync.errors import GeneralFailure
 class ChildProcess:
     """One process; `start` makes one, and `close` ends it."""
 
-    def __init__(self, process: anyio.abc.Process, *, leads: bool) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], *, leads: bool) -> None:
         """`leads` tells that it is the leader of a session of its own."""
         if process.stdin is None or process.stdout is None:
             raise GeneralFailure("a child process has no standard input or output")
         self._process = process
         self._leads = leads
-        self._channel: anyio.abc.ByteSendStream = process.stdin
-        self._lines = BufferedByteReceiveStream(process.stdout)
+        self._input = process.stdin
+        self._output = _Pipe(process.stdout)
+        self._lines = BufferedByteReceiveStream(self._output)
+        os.set_blocking(self._input.fileno(), False)
 
     @classmethod
     async def start(
@@ -49,20 +60,23 @@ class ChildProcess:
         these `descriptors` beside the usual ones.
         """
         with anyio.CancelScope(shield=True):
-            process = await anyio.open_process(
-                [sys.executable, *arguments],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                start_new_session=leads,
-                pass_fds=tuple(descriptors),
+            process = await anyio.to_thread.run_sync(
+                lambda: subprocess.Popen(
+                    [sys.executable, *arguments],
+                    bufsize=0,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=errors,
+                    start_new_session=leads,
+                    pass_fds=tuple(descriptors),
+                )
             )
         return cls(process, leads=leads)
 
     @property
     def is_over(self) -> bool:
         """Whether it has ended, as far as is known."""
-        return self._process.returncode is not None
+        return self._process.poll() is not None
 
     @property
     def pid(self) -> int:
@@ -71,8 +85,14 @@ class ChildProcess:
 
     async def say(self, line: bytes) -> None:
         """Send a line; one that has died does not hear it, which its silence tells."""
-        with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-            await self._channel.send(line + b"\n")
+        left = memoryview(line + b"\n")
+        await anyio.lowlevel.checkpoint()
+        with contextlib.suppress(BrokenPipeError, anyio.ClosedResourceError):
+            while left and not self._input.closed:
+                if taken := self._input.write(left):
+                    left = left[taken:]
+                else:
+                    await anyio.wait_writable(self._input)
 
     async def line(self, most: int) -> bytes | None:
         """The next line that it says, at most `most` bytes; None where it says no more.
@@ -81,7 +101,7 @@ class ChildProcess:
         """
         try:
             return await self._lines.receive_until(b"\n", most)
-        except (anyio.IncompleteRead, anyio.EndOfStream, anyio.BrokenResourceError):
+        except (anyio.IncompleteRead, anyio.EndOfStream, anyio.ClosedResourceError):
             return None
         except anyio.DelimiterNotFound:
             raise GeneralFailure(
@@ -90,21 +110,58 @@ class ChildProcess:
 
     async def ended(self) -> int:
         """Wait for its end; its exit code, or the number of a signal, negated."""
-        return await self._process.wait()
+        if self._process.poll() is None:
+            try:
+                exit_fd = os.pidfd_open(self._process.pid)
+            except (OSError, AttributeError):  # this system has none
+                return await anyio.to_thread.run_sync(self._process.wait, abandon_on_cancel=True)
+            try:
+                await anyio.wait_readable(exit_fd)
+            finally:
+                os.close(exit_fd)
+        return self._process.wait()
 
     def kill(self) -> None:
         """Kill it, and all that it started where it leads a session."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             if self._leads:
                 os.killpg(self._process.pid, signal.SIGKILL)
-            elif self._process.returncode is None:
+            else:
                 self._process.kill()
 
     async def close(self) -> None:
         """Kill it and give its streams back; idempotent."""
         self.kill()
         with anyio.CancelScope(shield=True):
-            await self._process.aclose()
+            if not self._input.closed:
+                anyio.notify_closing(self._input)
+                self._input.close()
+            await self._output.aclose()
+            await self.ended()
+
+
+class _Pipe(ByteReceiveStream):
+    """What a child says, as it comes."""
+
+    def __init__(self, pipe: IO[bytes]) -> None:
+        os.set_blocking(pipe.fileno(), False)
+        self._pipe = pipe
+
+    async def receive(self, max_bytes: int = 65536) -> bytes:
+        """Up to so many bytes; raises EndOfStream after the last."""
+        while not self._pipe.closed:
+            await anyio.wait_readable(self._pipe)
+            if (data := self._pipe.read(max_bytes)) is not None:  # else woken for nothing
+                if not data:
+                    raise anyio.EndOfStream
+                return data
+        raise anyio.ClosedResourceError
+
+    async def aclose(self) -> None:
+        """Wake who waits, and close; idempotent."""
+        if not self._pipe.closed:
+            anyio.notify_closing(self._pipe)
+            self._pipe.close()
 
 
 @asynccontextmanager

@@ -13,6 +13,7 @@ import anyio
 import msgspec
 import pytest
 
+from nnasync._core.child_process import ChildProcess
 from nnasync.conformance import parallel
 from nnasync.conformance.cases import Selection
 from nnasync.conformance.parallel import run_parallel
@@ -156,15 +157,15 @@ def test_workers_are_killed_when_nobody_waits(
     folder: FilePath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The pipe on which they would speak closes, and they leave no process behind."""
-    processes: list[Any] = []
-    opened = anyio.open_process
+    processes: list[ChildProcess] = []
+    start = ChildProcess.start
 
-    async def spying(*arguments: Any, **options: Any) -> Any:
-        processes.append(await opened(*arguments, **options))
+    async def spying(*arguments: Any, **options: Any) -> ChildProcess:
+        processes.append(await start(*arguments, **options))
         return processes[-1]
 
     monkeypatch.setattr(parallel, "WORKER", ("-c", "import signal; signal.pause()"))
-    monkeypatch.setattr(anyio, "open_process", spying)
+    monkeypatch.setattr(ChildProcess, "start", spying)
 
     async def main() -> None:
         async with anyio.create_task_group() as tasks:
@@ -175,7 +176,7 @@ def test_workers_are_killed_when_nobody_waits(
             tasks.cancel_scope.cancel()
 
     anyio.run(main)
-    assert [process.returncode for process in processes] == [-signal.SIGKILL] * 2
+    assert [anyio.run(process.ended) for process in processes] == [-signal.SIGKILL] * 2
 
 
 def test_worker_speaks_json_lines_only(folder: FilePath) -> None:
