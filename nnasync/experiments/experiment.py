@@ -17,6 +17,7 @@ from nnasync.errors import ExperimentError, InvalidArgument
 from nnasync.experiments.checks import MOST, MOST_CORES
 from nnasync.experiments.clients import client_numbers
 from nnasync.experiments.costs import Network
+from nnasync.experiments.hints import with_hint
 from nnasync.experiments.sweeps import only, points
 from nnasync.experiments.workload import Stream, Workload, at_load, offered_load
 from nnasync.scheduler import AGING_NS, Policy, resolve_policy
@@ -158,16 +159,14 @@ class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         Raises:
             ExperimentError: There is no such policy, or it does not take such parameters.
         """
-        if isinstance(self.policy, str):
-            return resolve_policy(self.policy)
-        parameters = dict(self.policy)
+        parameters = {"name": self.policy} if isinstance(self.policy, str) else dict(self.policy)
         name = parameters.pop("name", "")
         if "clients" in parameters:
             parameters["clients"] = self._by_number(parameters["clients"])
         try:
             return resolve_policy(name, **parameters)
-        except TypeError as error:
-            raise ExperimentError(f"policy: {name!r} does not take that: {error}") from error
+        except (InvalidArgument, TypeError) as error:
+            raise ExperimentError(f"policy: {error}") from error
 
     def _by_number(self, clients: Any) -> Any:
         """A table by names of clients as one by their numbers, in the order of the streams."""
@@ -177,7 +176,7 @@ class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         if unknown := set(clients) - set(names):
             raise ExperimentError(
                 f"policy.clients: no stream has the client {', '.join(sorted(unknown))}; there are "
-                f"{', '.join(map(repr, names))}"
+                f"{', '.join(map(repr, names))} ('' is that of streams that name none)"
             )
         return {str(names[name]): value for name, value in clients.items()}
 
@@ -199,7 +198,7 @@ def experiment_of(document: dict[str, Any]) -> Experiment:
     try:
         return msgspec.convert(document, Experiment)
     except msgspec.ValidationError as error:
-        raise ExperimentError(_key_first(str(error))) from None
+        raise ExperimentError(_key_first(str(error), document)) from None
 
 
 def at_point(error: Exception, values: Mapping[str, float | str]) -> ExperimentError:
@@ -208,10 +207,12 @@ def at_point(error: Exception, values: Mapping[str, float | str]) -> ExperimentE
     return ExperimentError(f"{error} (where {where})" if where else str(error))
 
 
-def _key_first(message: str) -> str:
+def _key_first(message: str, document: dict[str, Any]) -> str:
     """What msgspec says of a value, after the path of its key as it stands in a file."""
     found = _PLACE.match(message)
-    return f"{found['path']}: {found['text']}" if found and found["path"] else message
+    path, text = (found["path"], found["text"]) if found else ("", message)
+    told = with_hint(text, path, document, Experiment)
+    return f"{path}: {told}" if path else told
 
 
 def _checked(values: dict[str, float | str], document: dict[str, Any]) -> Experiment:

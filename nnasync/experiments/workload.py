@@ -158,13 +158,16 @@ def at_load(workload: Workload, cores: int, load: float) -> Workload:
     if not offered:
         raise ExperimentError("no stream has open arrivals, so that its load could be set")
     factor = load / offered
-    scaled = (
-        stream
-        if isinstance(stream.arrivals, ClosedLoop)
-        else structs.replace(stream, arrivals=stream.arrivals.scaled(factor))
-        for stream in workload.streams
-    )
-    return Workload(tuple(scaled))
+    return Workload(tuple(_scaled(stream, factor, load) for stream in workload.streams))
+
+
+def _scaled(stream: Stream, factor: float, load: float) -> Stream:
+    if isinstance(stream.arrivals, ClosedLoop):
+        return stream
+    try:
+        return structs.replace(stream, arrivals=stream.arrivals.scaled(factor))
+    except ExperimentError as error:
+        raise ExperimentError(f"load is {load:g}: of {stream.name}, {error}") from error
 
 
 def _open(workload: Workload) -> list[Stream]:

@@ -59,7 +59,7 @@ def test_a_load_scales_the_streams_that_are_named() -> None:
             "no stream has the client tablet; there are '', 'phone'",
         ),
         ({"sweep": {"cores": [1, -1]}}, "(where cores = -1)"),
-        ({"sweep": {"cors": [1]}}, "unknown field `cors` (where cors = 1)"),
+        ({"sweep": {"cors": [1]}}, "unknown field `cors`; did you mean cores? (where cors = 1)"),
     ],
 )
 def test_what_is_not_legal_is_told(changes: dict[str, object], told: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -110,6 +111,7 @@ def resolve_policy(policy: str | Policy | None, **parameters: Any) -> Policy | N
             raise InvalidArgument("parameters go with the name of a policy, not with an object")
         return check_policy(policy)
     make = BUILT_IN.get(policy) or _foreign(policy)
+    _check_parameters(policy, make, parameters)
     try:
         made = make(**parameters)
     except InvalidArgument:
@@ -118,6 +120,21 @@ def resolve_policy(policy: str | Policy | None, **parameters: Any) -> Policy | N
         told = f"{type(error).__name__}: {error}"
         raise InvalidArgument(f"the policy {policy!r} cannot be made: {told}") from error
     return check_policy(made)
+
+
+def _check_parameters(policy: str, make: Callable[..., Any], given: dict[str, Any]) -> None:
+    """Raise InvalidArgument for parameters that a policy has not, or needs and does not get."""
+    try:
+        signature = inspect.signature(make)
+    except (TypeError, ValueError):
+        return  # It does not tell; what is wrong shows when it is made.
+    try:
+        signature.bind(**given)
+    except TypeError as error:
+        takes = ", ".join(signature.parameters) or "no parameters"
+        raise InvalidArgument(
+            f"the policy {policy!r} cannot be made: {error}; it takes {takes}"
+        ) from error
 
 
 def check_policy(policy: Any) -> Policy:
