@@ -272,7 +272,7 @@ def test_names_lead_to_policies_with_these_names() -> None:
         (lambda: resolve_policy("lifo"), "there is no policy 'lifo'; there are default, fifo"),
         (
             lambda: resolve_policy("fifo", depth=1),
-            "got an unexpected keyword argument 'depth'; it takes no ",
+            "got an unexpected keyword argument 'depth'; it takes preempts",
         ),
         (lambda: resolve_policy("default", aging=1), "the default policy has no parameters"),
         (lambda: resolve_policy("reservations"), "cannot be made"),

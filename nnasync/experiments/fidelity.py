@@ -77,7 +77,9 @@ class Fidelity(msgspec.Struct, frozen=True):
         """Why there is no verdict; empty where there is one."""
         if self.verdict != "cannot tell":
             return ""
-        return "disturbed" if self.is_disturbed else f"{self.pairs} repeats differ too much"
+        if self.is_disturbed:
+            return "disturbed"
+        return f"{self.pairs} repeats differ too much" if self.pairs > 1 else "one repeat only"
 
     @property
     def told(self) -> str:
@@ -94,8 +96,11 @@ class Fidelity(msgspec.Struct, frozen=True):
             yield "attainment", self.attainment, ATTAINMENT_LIMIT
 
     def _half(self, name: str) -> float:
+        """Half of an interval; one repeat says nothing of chance, and so anything might be."""
         found = self.intervals.get(name)
-        return 0.0 if found is None or found.half is None else found.half
+        if found is None:
+            return 0.0
+        return math.inf if found.half is None else found.half
 
 
 def fidelity_of(

@@ -87,3 +87,9 @@ def test_disturbed_repeats_are_left_out_unless_all_are() -> None:
     assert (word.pairs, word.is_disturbed) == (1, False)
     (word, _) = fidelity_of([*simulated, *disturbed])
     assert (word.pairs, word.verdict) == (2, "cannot tell")
+
+
+def test_one_repeat_gives_no_verdict() -> None:
+    word, *_ = fidelity_of(runs(("simulated", "real"), repeats=1))
+    assert word.mean is not None
+    assert word.told == "cannot tell: one repeat only"
