@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -85,7 +86,7 @@ def _header(results: Results) -> str:
         {
             "run": " and ".join(kind for kind in ("simulated", "real") if kind in kinds),
             "points": len({run.point for run in results.runs}),
-            "repeats": experiment.repeats,
+            "repeats": _repeats(results),
             "each for": f"{experiment.duration_s:g} s",
             "requests": f"{requests:,}",
             "seed": experiment.seed,
@@ -98,6 +99,17 @@ def _header(results: Results) -> str:
         f"<header><h1>{text(experiment.title or experiment.name)}</h1>{about}"
         f"{told}{''.join(map(warning, results.remarks()))}</header>"
     )
+
+
+def _repeats(results: Results) -> str:
+    """How often points were run, of each kind: not all of them equally often."""
+    told = []
+    for kind in ("simulated", "real"):
+        counts = Counter(run.point for run in results.runs if run.result.kind == kind).values()
+        if counts:
+            few, many = min(counts), max(counts)
+            told.append(f"{few if few == many else f'{few} to {many}'} {kind}")
+    return ", ".join(told)
 
 
 # -- sections

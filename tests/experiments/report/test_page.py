@@ -46,6 +46,14 @@ def test_points_that_are_not_within_ten_percent_are_told() -> None:
     assert '<td class="word">outside</td>' in html
 
 
+def test_how_often_points_were_run_is_told_of_each_kind() -> None:
+    told = results(("simulated", "real"))
+    fewer = tuple(
+        run for run in told.runs if (run.result.kind, run.point, run.repeat) != ("real", 0, 1)
+    )
+    assert "2 simulated, 1 to 2 real" in page(replace(told, runs=fewer))
+
+
 def test_a_single_point_has_no_charts_along_a_sweep() -> None:
     alone = results()
     runs = tuple(replace(run, values={}) for run in alone.runs if run.point == 0)
