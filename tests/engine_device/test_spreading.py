@@ -221,6 +221,22 @@ async def test_plain_calls_in_company_take_their_places_in_the_queue(rigs: Rigs)
 
 
 @pytest.mark.one_loop("On trio all calls go the longer way.")
+async def test_a_call_between_two_others_goes_their_way_until_none_come(rigs: Rigs) -> None:
+    rig = rigs(NullEngine(compute=doubled), cores=2)
+    prepared = await rig.prepare()
+    estimate, here = prepared.estimate, rig.workers.turns.here
+    run = prepared.quick_run(Row().request)
+    assert run is not None
+    for _ in range(100):
+        here.company.note(has_others=True)
+    estimate.samples = 100
+    estimate.ns = estimate.best_ns = estimate.floor_ns = estimate.high_ns = 400_000.0
+    asked = [run.goes_beside() for _ in range(100)]
+    assert asked[0], "others usually come"
+    assert not asked[-1], "nobody has come for long"
+
+
+@pytest.mark.one_loop("On trio all calls go the longer way.")
 async def test_nothing_is_queued_beside_others_where_one_after_the_other_is_better(
     rigs: Rigs,
 ) -> None:

@@ -121,7 +121,7 @@ class QuickRun:
         To be asked for each such execution, since it counts for what is usual.
         """
         owner, lane, health = self._owner, self._lane, self._health
-        if not lane.beside or not owner.runs_here or (health is not None and health.suspects):
+        if not owner.runs_here or (health is not None and health.suspects):
             return False
         return lane.goes_beside(owner.usual.priority, owner.usual.estimate, self._here)
 

@@ -355,7 +355,7 @@ class InlineLane:
             self._pays_to_spread(estimate, here)
         here.is_shared = estimate.spreads
         if estimate.spreads:
-            here.company.note(has_others=True, others=self.beside)
+            here.company.note(has_others=self.beside > 0, others=self.beside)
             here.leave()
         return estimate.spreads
 
