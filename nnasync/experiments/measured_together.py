@@ -22,13 +22,15 @@ from nnasync.experiments.arrivals import Poisson
 from nnasync.experiments.costs import Network, RunTimes
 from nnasync.experiments.real import run_real
 from nnasync.experiments.record import Recording, RunResult, Span
+from nnasync.experiments.run_of_point import DISTURBED, disturbance_of
 from nnasync.experiments.workload import Stream, Workload
 from nnasync.hal import Priority
+from nnasync.machine import CpuMeter
 
 _RUN_NS, _WARM_MS, _ALL = 4_000_000_000, 200.0, 1_000_000
 _LOADS, _MOST_HZ = (0.4, 0.8), 250.0
 _NEARLY, _HARDLY = 0.9, 0.1
-_ENOUGH = 20
+_ENOUGH, _ATTEMPTS = 20, 3
 _VALUES = 199
 
 _PRIORITIES: dict[Priority, Literal["low", "medium", "high"]] = {
@@ -52,7 +54,7 @@ async def measured_together(
 
     What runs `beside` has the number of its kind for its name.
     """
-    runs = tuple([await _run_of(networks, cores, seed) for seed in range(len(_LOADS))])
+    runs = tuple([await _calmest_of(networks, cores, seed) for seed in range(len(_LOADS))])
     return {
         kind: _with_times(network, times_by_company(runs, number, _is_wide_below_ns(network)))
         for number, (kind, network) in enumerate(networks.items())
@@ -100,6 +102,20 @@ def quantiles_ms(durations_ns: Sequence[int] | NDArray[np.int64]) -> tuple[float
     shares = (np.arange(_VALUES) + 0.5) / _VALUES
     found = np.quantile(np.maximum(durations_ns, 1), shares, method="nearest")
     return tuple((found / 1e6).tolist())
+
+
+async def _calmest_of(networks: Mapping[Kind, Network], cores: int, seed: int) -> RunResult:
+    """A run that others did not disturb, or the least disturbed of a few."""
+    found: list[tuple[float, RunResult]] = []
+    for _ in range(_ATTEMPTS):
+        meter = CpuMeter()
+        run = await _run_of(networks, cores, seed)
+        busy = meter.read()
+        disturbance = disturbance_of(busy.others, busy.stolen, run.waited)
+        found.append((disturbance, run))
+        if disturbance < DISTURBED:
+            break
+    return min(found, key=lambda each: each[0])[1]
 
 
 async def _run_of(networks: Mapping[Kind, Network], cores: int, seed: int) -> RunResult:

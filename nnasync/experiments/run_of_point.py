@@ -12,6 +12,15 @@ DISTURBED = 0.05
 """From this share on others disturb a real run."""
 
 
+def disturbance_of(others: float, stolen: float, waited: float | None) -> float:
+    """How much a real run was disturbed, of which others and other virtual machines had so much.
+
+    What others have of the cores does not matter as far as the threads of the run need not wait
+    for it; what the hypervisor gives away nobody waits for in a queue.
+    """
+    return max(stolen, min(others, others if waited is None else waited))
+
+
 class Run(msgspec.Struct, frozen=True):
     """A run of a point: `values` are what the sweep set, as shown; it took `took_s` to run.
 
@@ -31,13 +40,8 @@ class Run(msgspec.Struct, frozen=True):
 
     @property
     def disturbance(self) -> float:
-        """How much others disturbed a real run: a share of the cores, or of what it wanted of them.
-
-        What others have of the cores does not matter as far as the threads of the run need not wait
-        for it; what the hypervisor gives away nobody waits for in a queue.
-        """
-        waited = self.others if self.result.waited is None else self.result.waited
-        return max(self.stolen, min(self.others, waited))
+        """How much others disturbed a real run: a share of the cores, or of what it wanted."""
+        return disturbance_of(self.others, self.stolen, self.result.waited)
 
     @property
     def is_disturbed(self) -> bool:
