@@ -114,9 +114,9 @@ class OnnxPlan(Plan):
         if not all(port.is_settled for port in self._inputs):
             return
         binding = self._session.io_binding()
-        for port in self._inputs:
-            zeros = np.zeros([n or 0 for n in port.shape], port.element.dtype)
-            binding.bind_input(*_place(port, zeros.shape, zeros))
+        zeros = [np.zeros([n or 0 for n in p.shape], p.element.dtype) for p in self._inputs]
+        for port, array in zip(self._inputs, zeros, strict=True):  # A binding keeps no array.
+            binding.bind_input(*_place(port, array.shape, array))
         for port in self._outputs:
             binding.bind_output(port.name, "cpu")
         options = package().RunOptions()
