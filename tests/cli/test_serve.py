@@ -78,8 +78,9 @@ def test_it_serves_and_ends_in_order(model: Path, tmp_path: Path) -> None:
         assert answer["outputs"] == [
             {"name": "y", "datatype": "FP32", "shape": [1, 4], "data": [2, 4, 6, 8]}
         ]
-        with pytest.raises(urllib.error.HTTPError, match="401"):
+        with pytest.raises(urllib.error.HTTPError, match="401") as refused:
             posted(address)
+        refused.value.close()
         process.send_signal(signal.SIGTERM)
         assert process.wait(WAIT_S) == 0
 
