@@ -3,7 +3,8 @@
 How long runs take alone, beside one of another stream, and in their form with more threads was
 measured (`networks`). A request has a place in these distributions: one that is among the slowest
 tenth alone is so beside others. Whenever a run begins or ends, what is left of the others is
-stretched or shrunk by what that changes; beside several others the excesses add up.
+stretched or shrunk by what that changes; beside several others the excesses add up. Where a run was
+measured to be quicker beside another one than alone, it is not quicker still beside several.
 
 A network with a wide form takes it by the runtime's rule: where nothing else runs or waits, and
 that is usual (`workers.admission.Company`). Runs without such figures are what a device stands for
@@ -77,11 +78,13 @@ class _Slowness:
             last = len(self._usual_ns) - 1
             request.rank = min(bisect_left(self._usual_ns, request.cost_ns), last)
         rank = request.rank
-        slower = self._wide[rank] if request.is_wide else 1.0
+        slower = least = self._wide[rank] if request.is_wide else 1.0
         for name in others:
             if name in self._beside:
-                slower += self._beside[name][rank] - 1.0
-        return slower
+                beside = self._beside[name][rank]
+                slower += beside - 1.0
+                least = min(least, beside)
+        return max(slower, least)
 
 
 def stopped(request: Request) -> None:
