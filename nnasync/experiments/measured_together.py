@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from nnasync.experiments.arrivals import Poisson
 from nnasync.experiments.costs import Network, RunTimes
 from nnasync.experiments.real import run_real
-from nnasync.experiments.record import Recording, RunResult, Span
+from nnasync.experiments.record import Outcome, Recording, RunResult, Span
 from nnasync.experiments.run_of_point import DISTURBED, disturbance_of
 from nnasync.experiments.workload import Stream, Workload
 from nnasync.hal import Priority
@@ -86,13 +86,23 @@ def times_by_company(
 def _lengths_and_shares(
     run: RunResult, number: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """How long the runs of a stream took, and for which shares of that each stream ran beside."""
-    mine = [span for span in run.spans if span.stream == number]
-    lengths = np.array([span.ended_ns - span.began_ns for span in mine], np.int64)
+    """How long the runs of a stream took, and for which shares of that each stream ran beside.
+
+    The pieces of a run that gave way are one run. Those that did not end do not count.
+    """
+    cut = {row.request for row in run.requests if row.outcome not in (Outcome.MET, Outcome.LATE)}
+    mine = [span for span in run.spans if span.stream == number and span.request not in cut]
+    requests = np.array([span.request for span in mine], np.int64)
+    _, place = np.unique(requests, return_inverse=True)
+
+    def summed(of_pieces: NDArray[np.int64]) -> NDArray[np.int64]:
+        return np.bincount(place, of_pieces).astype(np.int64)
+
+    lengths = summed(np.array([span.ended_ns - span.began_ns for span in mine], np.int64))
     others = [
         [span for span in run.spans if span.stream == other] for other in range(len(run.streams))
     ]
-    shares = np.array([_overlaps(mine, each) for each in others]) / np.maximum(lengths, 1)
+    shares = np.array([summed(_overlaps(mine, each)) for each in others]) / np.maximum(lengths, 1)
     shares[number] -= 1.0
     return lengths, shares
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from nnasync.experiments import Network, RunResult, RunTimes, Span
 from nnasync.experiments import measured_together as module
@@ -15,7 +16,7 @@ from nnasync.experiments.measured_together import (
     quantiles_ms,
     times_by_company,
 )
-from nnasync.experiments.record import StreamResult
+from nnasync.experiments.record import Outcome, RequestRow, StreamResult
 from nnasync.hal import Priority
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -69,6 +70,33 @@ def test_the_form_for_runs_alone_does_not_count_as_usual() -> None:
     found = times_by_company([run_of(*spans)], 0, 1.5 * MS)
     assert found is not None
     assert set(found.usual_ms) == {2.0}
+
+
+def test_the_pieces_of_a_run_that_was_interrupted_are_one_run() -> None:
+    run = run_of(*((0, at, at + 3) for at in range(0, 300, 10)))
+    pieces = (
+        piece
+        for whole in run.spans
+        for piece in (
+            replace(whole, ended_ns=whole.began_ns + MS),
+            replace(whole, began_ns=whole.began_ns + 4 * MS, ended_ns=whole.ended_ns + 3 * MS),
+        )
+    )
+    found = times_by_company([replace(run, spans=tuple(pieces))], 0)
+    assert found is not None
+    assert set(found.usual_ms) == {3.0}
+
+
+def test_a_run_that_has_not_come_to_its_end_does_not_count() -> None:
+    run = run_of(*((0, at, at + 3) for at in range(0, 300, 10)), (0, 500, 501))
+    rows = (
+        RequestRow(0, span.request, span.began_ns, span.ended_ns, Outcome.MET)
+        for span in run.spans[:-1]
+    )
+    cut = RequestRow(0, run.spans[-1].request, 500 * MS, 501 * MS, Outcome.PENDING)
+    found = times_by_company([replace(run, requests=(*rows, cut))], 0)
+    assert found is not None
+    assert set(found.usual_ms) == {3.0}
 
 
 def test_quantiles_are_as_many_whatever_there_is() -> None:
