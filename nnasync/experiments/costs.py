@@ -189,6 +189,7 @@ class RunTimes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 )
             for number, value in enumerate(values):
                 positive(f"{name}[{number}]", value)
+                at_least(f"{name}[{number}]", value, values[number - 1] if number else 0)
 
 
 class Network(Kind, frozen=True):
