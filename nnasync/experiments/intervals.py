@@ -21,7 +21,8 @@ _BISECTIONS = 60
 class Interval(msgspec.Struct, frozen=True):
     """A mean over `count` repeats; the true one is within `half` of it, with 95 % confidence.
 
-    `half` is None where there was one repeat only, which says nothing of its own precision.
+    Where another confidence was asked for, it is with that. `half` is None where there was one
+    repeat only, which says nothing of its own precision.
     """
 
     mean: float

@@ -10,6 +10,7 @@ import msgspec
 from nnasync._core.pages.assets import asset
 from nnasync._core.pages.document import chips, copy_button, document, section, warning
 from nnasync._core.pages.escaping import text
+from nnasync.experiments.deciding import confidence_of
 from nnasync.experiments.fidelity import Fidelity, limits_told, summed_up
 from nnasync.experiments.report.axes import Value, shown
 from nnasync.experiments.report.sections import (
@@ -57,7 +58,7 @@ def page(results: Results) -> str:
             "Requests that were queued, over the whole of the first repeat.",
             queues,
         ),
-        _truth(view, results.fidelity()),
+        _truth(view, results.fidelity(), confidence_of(results.experiment)),
         section(
             "figures",
             "Figures",
@@ -169,7 +170,7 @@ def _cores(timelines: Sequence[Timeline]) -> str:
     )
 
 
-def _truth(view: View, errors: Sequence[Fidelity]) -> str:
+def _truth(view: View, errors: Sequence[Fidelity], confidence: float) -> str:
     """How far the simulation was from the machine, where both are there."""
     if not errors:
         return ""
@@ -180,8 +181,8 @@ def _truth(view: View, errors: Sequence[Fidelity]) -> str:
     return section(
         "truth",
         "Simulated beside real",
-        _verdict(errors)
-        + "<p>Each point is a stream at a point of the sweep; whiskers are 95 % confidence.</p>"
+        _verdict(errors) + "<p>Each point is a stream at a point of the sweep; whiskers are "
+        f"{100 * confidence:.3g} % confidence.</p>"
         + series_legend(view, "points")
         + grid([each for each in charts if each])
         + _copyable("errors")

@@ -54,6 +54,13 @@ def test_how_often_points_were_run_is_told_of_each_kind() -> None:
     assert "2 simulated, 1 to 2 real" in page(replace(told, runs=fewer))
 
 
+def test_whiskers_have_the_confidence_of_the_looks_that_there_are() -> None:
+    told = results(("simulated", "real"))
+    assert "whiskers are 95 % confidence" in page(told)
+    more = replace(told, experiment=replace(told.experiment, real_repeats=6, real_most=24))
+    assert "whiskers are 98.3 % confidence" in page(more)
+
+
 def test_a_single_point_has_no_charts_along_a_sweep() -> None:
     alone = results()
     runs = tuple(replace(run, values={}) for run in alone.runs if run.point == 0)
