@@ -26,7 +26,7 @@ def moment(iso: str) -> str:
     """A time in UTC to the minute; what is none is shown as it is."""
     try:
         return f"{datetime.fromisoformat(iso).astimezone(UTC):%Y-%m-%d %H:%M} UTC"
-    except ValueError:
+    except (ValueError, OverflowError):
         return iso
 
 
