@@ -156,17 +156,19 @@ class _Worker:
     async def _watched(self, given: FuzzInput, result: InputResult) -> InputResult:
         """Whether each further time takes more memory, as the first one did.
 
-        Who seems to leak is tried more often than the C library has arenas, each of which may take
-        its own memory once.
+        Who seems to leak is tried until it takes no more, and more often than the C library has
+        arenas, each of which may take its own memory once. There are eight for each core: on a
+        large machine so many tries would last longer than an input may.
         """
         given = msgspec.structs.replace(given, is_followed=False)
         await self._once(given)
         if min(await self._growth(given, LEAK_REPEATS)) <= LEAK_BYTES // 4:
             return result
-        growth = await self._growth(given, LEAK_REPEATS + ARENAS_OF_A_CORE * (os.cpu_count() or 1))
-        late = growth[-LEAK_REPEATS:]
-        if statistics.median(late) <= LEAK_BYTES // 4:
-            return result
+        late: list[int] = []
+        for _ in range(LEAK_REPEATS + ARENAS_OF_A_CORE * (os.cpu_count() or 1)):
+            late = [*late, *await self._growth(given, 1)][-LEAK_REPEATS:]
+            if len(late) == LEAK_REPEATS and statistics.median(late) <= LEAK_BYTES // 4:
+                return result
         each = sum(late) // len(late) >> 20
         return InputResult(broken=Broken.LEAK, text=f"each time takes {each} MiB more")
 

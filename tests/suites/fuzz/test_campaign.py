@@ -66,6 +66,12 @@ def test_memory_that_grows_for_a_while_does_not_leak() -> None:
     assert odd.result.broken is None
 
 
+def test_memory_that_grows_for_a_while_takes_no_longer_on_many_cores() -> None:
+    """The C library may have eight arenas for each of them, and hardly ever has."""
+    (odd,) = tried("filling_arenas_of_many_cores", ODD, limit_s=15.0)
+    assert odd.result.broken is None
+
+
 def test_one_that_hangs_is_ended() -> None:
     """It never answers, however long one waits; a second is enough to know."""
     (odd,) = tried("hanging", ODD, limit_s=1.0)

@@ -8,6 +8,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Sequence
+from unittest import mock
 
 import numpy as np
 
@@ -154,6 +155,11 @@ def leaking() -> Wrong:
 
 def filling_arenas() -> Wrong:
     return Wrong("filling arenas", _fill_arenas)
+
+
+def filling_arenas_of_many_cores() -> Wrong:
+    mock.patch.object(os, "cpu_count", return_value=10_000).start()
+    return filling_arenas()
 
 
 def taking() -> Wrong:
