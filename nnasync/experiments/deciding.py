@@ -3,8 +3,9 @@
 Whoever looks at the figures again and again until they suit finds something in the end. So what is
 done is fixed before the first run: it is looked at after `real_repeats` repeats, and then each time
 when there are twice as many, until there are `real_most`. All intervals are wide enough that with
-95 % confidence none of all these looks is wrong (Bonferroni): of three looks each has 98.3 %. That
-holds however many looks were needed. A point that is decided gets no more repeats.
+95 % confidence none of those that all these looks give of one error is wrong (Bonferroni): with
+three looks each has 98.3 %. That holds however many looks were needed. A point that is decided gets
+no more repeats.
 """
 
 from __future__ import annotations

@@ -37,9 +37,10 @@ class SoakSample(Struct, frozen=True):
 
 
 class _Quantity(Struct, frozen=True):
-    """Something that must not grow: by more than a share of its level an hour, and than `least`.
+    """Something that must not grow by more than a share of its level, and than `least`.
 
-    `is_shared` tells of what gets worse where others want the same cores.
+    In less than an hour it may grow by that part of the share only. `is_shared` tells of what gets
+    worse where others want the same cores.
     """
 
     name: str
