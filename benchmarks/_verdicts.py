@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from nnasync.experiments.intervals import Interval, interval
 
-__all__ = ["differences", "ratios", "verdict"]
+__all__ = ["differences", "ratios", "told", "verdict"]
 
 
 def differences(values: Sequence[float], base: Sequence[float]) -> Interval:
@@ -20,6 +20,12 @@ def ratios(values: Sequence[float], base: Sequence[float]) -> tuple[float, float
     pairs = zip(values, base, strict=True)
     found = _known([math.log(max(value, 1e-12) / max(other, 1e-12)) for value, other in pairs])
     return math.exp(found.mean), math.exp(found.low), math.exp(found.high)
+
+
+def told(middle: float, low: float, high: float) -> str:
+    """A ratio and the ends of its interval, in short: after few rounds those may be anywhere."""
+    shown = [f"{each:.2f}" if each < 1000 else f"{each:.0e}" for each in (middle, low, high)]
+    return f"{shown[0]} ({shown[1]} to {shown[2]})"
 
 
 def verdict(low: float, high: float, *, at_least: float | None = None, at_most: float = 0) -> str:

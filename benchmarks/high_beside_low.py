@@ -23,7 +23,7 @@ from typing import Any
 
 import nnasync as nn
 from benchmarks._report import BEST, arguments, models_folder, publish, table
-from benchmarks._verdicts import differences, ratios, verdict
+from benchmarks._verdicts import differences, ratios, told, verdict
 from benchmarks.peers.catalog import Entry, input_arrays
 from benchmarks.peers.qos import HIGH, LOW, LOW_CLIENTS, Drive
 
@@ -110,8 +110,9 @@ def verdicts(turns: dict[str, list[dict[str, float]]]) -> list[list[str]]:
             rows.append([f"{name}: {key[7:]}, points", span, f"at least {POINTS:g}", kept])
         middle, low, high = ratios(column(turns[name], "p99_ms"), column(turns[ALONE], "p99_ms"))
         kept = verdict(low, high, at_most=P99_RATIO)
-        span = f"{middle:.2f} ({low:.2f} to {high:.2f})"
-        rows.append([f"{name}: p99, ratio", span, f"at most {P99_RATIO:g}", kept])
+        rows.append(
+            [f"{name}: p99, ratio", told(middle, low, high), f"at most {P99_RATIO:g}", kept]
+        )
     if SERVICE in turns:
         found = differences(column(turns[SERVICE], WITHIN[0]), column(turns[BESIDE], WITHIN[0]))
         span = f"{found.mean:+.2f} ({found.low:+.2f} to {found.high:+.2f})"
@@ -120,7 +121,7 @@ def verdicts(turns: dict[str, list[dict[str, float]]]) -> list[list[str]]:
         middle, low, high = ratios(
             column(turns[SERVICE], "low_per_s"), column(turns[BESIDE], "low_per_s")
         )
-        span = f"{middle:.2f} ({low:.2f} to {high:.2f})"
+        span = told(middle, low, high)
         rows.append(["a service instead of here: LOW, ratio", span, "", ""])
     return rows
 

@@ -42,7 +42,7 @@ from benchmarks._report import (
     publish,
     table,
 )
-from benchmarks._verdicts import differences, ratios, verdict
+from benchmarks._verdicts import differences, ratios, told, verdict
 from benchmarks.loop_lag import few_large, many_small, tick
 from nnasync import ModelBuilder
 from nnasync.hal import Array, Model
@@ -195,8 +195,8 @@ def proposals(
                 [
                     f"{load}, {f'{foreign} busy processes' if foreign else 'alone'}",
                     f"{gain.mean:+.1f} ({gain.low:+.1f} to {gain.high:+.1f})",
-                    f"{lower:.2f} ({low:.2f} to {high:.2f})",
-                    f"{kept:.2f} ({low_rate:.2f} to {high_rate:.2f})",
+                    told(lower, low, high),
+                    told(kept, low_rate, high_rate),
                     worst,
                 ]
             )

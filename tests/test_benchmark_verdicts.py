@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from benchmarks._verdicts import differences, ratios, verdict
+from benchmarks._verdicts import differences, ratios, told, verdict
 
 
 @pytest.mark.parametrize(
@@ -35,6 +35,11 @@ def test_ratios_are_those_of_each_round() -> None:
     middle, low, high = ratios([2.0, 8.0], [1.0, 2.0])
     assert middle == pytest.approx(math.sqrt(8))
     assert low < middle < high
+
+
+def test_ratios_of_nothing_are_told_in_short() -> None:
+    assert told(*ratios([2.0, 4.5], [1.0, 2.0])) == "2.12 (1.00 to 4.48)"
+    assert len(told(*ratios([5.0, 0.0], [0.0, 7.0]))) < 30
 
 
 def test_one_round_tells_nothing() -> None:
