@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -14,8 +16,10 @@ from nnasync._core.drivers.null import NullEngine
 from nnasync._core.engine_device import EnginePreparedModel
 from nnasync._core.engine_device.quick_run import QuickRun
 from nnasync._core.wakeup import yield_now
+from nnasync._core.workers import task as task_module
 from nnasync._core.workers.flight import Flight, Landing
 from nnasync._core.workers.task import YIELD
+from nnasync.engine import BoundCall
 from nnasync.errors import DeviceUnavailable, GeneralFailure, ResourceExhaustedTransient
 from nnasync.hal import Array, Priority
 from nnasync.scheduler import Estimate
@@ -222,6 +226,35 @@ async def test_closing_answers_a_flight_that_was_used_before(rigs: Rigs) -> None
     set_free(engine)
 
 
+async def test_a_call_that_is_exchanged_is_kept_by_nothing(rigs: Rigs) -> None:
+    rig = rigs(NullEngine(compute=doubled), cores=2)
+    prepared, run = await quick(rig)
+    row = Row()
+    await run.run_beside(row.request)
+    flight = kept(prepared, row)
+    assert flight is not None
+    await over(flight)
+    old = list[weakref.ref[Idle]]()
+
+    def exchanged(made: Callable[[], BoundCall]) -> None:
+        prepared._binding(row.request).exchange(lambda _: made())
+
+    def first() -> Idle:
+        old.append(weakref.ref(call := Idle()))
+        return call
+
+    exchanged(first)
+    await run.run_beside(row.request)
+    flight = kept(prepared, row)
+    assert flight is not None
+    await over(flight)
+    del flight
+    exchanged(Idle)
+    gc.collect()
+    assert [each() for each in old] == [None]
+    await prepared.close()
+
+
 async def test_what_is_told_of_the_last_execution_does_not_end_the_next() -> None:
     """It was over before anybody waited for it, so it is still to be told when the next begins."""
     estimate = Estimate()
@@ -273,11 +306,43 @@ async def test_only_what_is_over_for_all_can_be_used_again() -> None:
     assert not flight.renew(Idle(), estimate), "it failed"
 
 
+async def test_what_lets_go_of_one_gives_back_its_call_and_not_that_of_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    estimate, first, second = Estimate(), Idle(), Idle()
+    flight = Flight(first, Priority.MEDIUM, estimate, "a flight")
+    returned = list[object]()
+    flight.returns = returned.append
+    flight.started_ns, flight.finished = 1, True
+    flight.fence.signal()
+
+    class NextCallComes:
+        """The lock; the loop has its turn as soon as the thread that ran it has left that."""
+
+        def __enter__(self) -> None:
+            """Nobody else is here."""
+
+        def __exit__(self, *_: object) -> None:
+            assert flight.renew(second, estimate)
+            flight.started_ns = 2
+
+    monkeypatch.setattr(task_module, "_RELEASE_LOCK", NextCallComes())
+    flight.release()
+    assert returned == [first]
+    assert not second.rewinds
+    assert flight.call is second
+
+
 class Idle:
     """A call without work."""
+
+    reads_given = False
+
+    def __init__(self) -> None:
+        self.rewinds = 0
 
     def run(self, stop: object, given: object = None) -> bool:
         return True
 
     def rewind(self) -> None:
-        """Nothing to forget."""
+        self.rewinds += 1

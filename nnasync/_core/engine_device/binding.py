@@ -107,6 +107,7 @@ class Binding:
 
     def exchange(self, change: Callable[[BoundCall], BoundCall]) -> None:
         """Have other calls in place of those that are idle; from any thread."""
+        self.flight = None  # It keeps the call that it was.
         for _ in range(len(self.idle)):
             try:
                 call = self.idle.pop(0)

@@ -178,6 +178,10 @@ class Task(Job):
         self._released = False
         self._release: list[Callable[[], object]] = []
 
+    @property
+    def _was_stopped(self) -> bool:
+        return self.started_ns > 0 and not self.finished
+
     def when_released(self, callback: Callable[[], object]) -> None:
         """Call back when the device has let go of the task's memory; at once if it has."""
         with _RELEASE_LOCK:
@@ -191,12 +195,14 @@ class Task(Job):
         with _RELEASE_LOCK:
             if self._released:
                 return
-            self._released = True
+            # From here on this may be another execution: nothing below is read of it any more.
+            call, returns, was_stopped = self.call, self.returns, self._was_stopped
             callbacks, self._release = self._release, []
-        if self.started_ns and not self.finished:
-            shielded(self.call.rewind)
-        if self.returns is not None:
-            self.returns(self.call)
+            self._released = True
+        if was_stopped:
+            shielded(call.rewind)
+        if returns is not None:
+            returns(call)
         for callback in callbacks:
             shielded(callback)
 
