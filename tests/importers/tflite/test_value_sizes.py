@@ -119,3 +119,65 @@ def test_stated_shapes_that_converters_do_not_know_are_no_fault(tmp_path: Path) 
     path = tmp_path / "net.tflite"
     path.write_bytes(tflite_file(tensors, ops, [0], [3]))
     wrap(path)
+
+
+@pytest.mark.parametrize("name", ["PAD", "MIRROR_PAD"])
+def test_pictures_of_open_size_that_are_padded_again_and_again(name: str, tmp_path: Path) -> None:
+    """Each time by a row on each side, which is much for the 1 that is stated, for all of them."""
+    picture = T("FLOAT32", (1, 1, 1, 8), open=(1, 2))
+    tensors = [picture, table((0, 0), (1, 1), (1, 1), (0, 0)), ones(8, 3, 3, 8), integers(1, 2)]
+    ops, last = list[Op](), 0
+
+    def add(name: str, *inputs: int, options: str = "", **more: Any) -> int:
+        tensors.append(picture)
+        ops.append(Op(name, inputs, (len(tensors) - 1,), options, more))
+        return len(tensors) - 1
+
+    for _ in range(20):
+        padded = add(name, last, 1)
+        convolved = add("CONV_2D", padded, 2, options="Conv2DOptions", Padding=1, **CONV)
+        mean = add("MEAN", convolved, 3, options="ReducerOptions", KeepDims=True)
+        last = add("RELU", add("SUB", convolved, mean, options="SubOptions"))
+    path = tmp_path / "net.tflite"
+    path.write_bytes(tflite_file(tensors, ops, [0], [last]))
+    wrap(path)
+
+
+def test_pictures_that_become_smaller_by_what_is_done_to_them(tmp_path: Path) -> None:
+    small = {"FilterHeight": 2, "FilterWidth": 2, "StrideH": 2, "StrideW": 2, "Padding": 1}
+    tensors = [
+        floats(1, 1 << 13, 1 << 13, 1),
+        floats(1, 1 << 12, 1 << 12, 1),
+        ones(16, 1, 1, 1),
+        floats(1, 1 << 12, 1 << 12, 16),
+    ]
+    ops = [
+        Op("MAX_POOL_2D", (0,), (1,), "Pool2DOptions", small),
+        Op("CONV_2D", (1, 2), (3,), "Conv2DOptions", CONV),
+    ]
+    path = tmp_path / "net.tflite"
+    path.write_bytes(tflite_file(tensors, ops, [0], [3]))
+    with pytest.raises(ModelError, match=r"operator 1 .* takes 1073741824 bytes"):
+        wrap(path)
+    path.write_bytes(tflite_file([*tensors[:2]], ops[:1], [0], [1]))
+    wrap(path)
+
+
+@pytest.mark.parametrize("name", ["TRANSPOSE", "RESHAPE", "TILE"])
+def test_a_column_that_is_stated_where_a_row_is_computed(name: str, tmp_path: Path) -> None:
+    column = floats(1, MANY, 1, 1)
+    how = {
+        "TRANSPOSE": (0, integers(0, 2, 1, 3)),
+        "RESHAPE": (0, integers(1, 1, -1, 1)),
+        "TILE": (3, integers(1, 1, MANY, 1)),
+    }
+    source, numbers = how[name]
+    tensors = [column, numbers, column, X, column]
+    ops = [
+        Op(name, (source, 1), (2,), f"{name.capitalize()}Options"),
+        Op("MUL", (0, 2), (4,), "MulOptions"),
+    ]
+    path = tmp_path / "net.tflite"
+    path.write_bytes(tflite_file(tensors, ops, [0, 3], [4]))
+    with pytest.raises(ModelError, match=r"operator 1 \(MUL\): a result"):
+        wrap(path)

@@ -4,19 +4,21 @@ LiteRT finds the shape of each result by itself, from the shapes before it and f
 as the size of a picture; what the file states for it counts for nothing. So results are compared
 here with what they are made of, by the few operators that can give more than they are given. What a
 result has in excess of what is stated, everything that is computed of it may have, too: converters
-state 1 for sizes that they do not know, so that is no fault by itself.
+state 1 for sizes that they do not know, so that is no fault by itself. By how much it is larger is
+known for each size as long as operators keep these apart: a row more on each side of a picture, at
+each of twenty convolutions, is forty rows more, though 1 is stated for all of them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from nnasync._core.formats.value_sizes import check_value
 from nnasync._core.importers.tflite.tflite_file import Graph, OperatorInfo
-from nnasync.hal import Array
+from nnasync.hal import Array, Shape
 
 _BYTES = {
     **dict.fromkeys(("FLOAT64", "INT64", "UINT64", "COMPLEX64"), 8),
@@ -35,18 +37,25 @@ _SAME = 0
 class _Site:
     """An operator with its tensors, and the constants among them."""
 
-    def __init__(self, graph: Graph, operator: OperatorInfo, data: memoryview) -> None:
+    def __init__(
+        self, graph: Graph, operator: OperatorInfo, data: memoryview, known: Mapping[int, Shape]
+    ) -> None:
+        """`known` has the shapes of results, whatever is stated for them."""
         self.operator = operator
         tensors = graph.tensors
         self.inputs = [tensors[index] if index >= 0 else None for index in operator.inputs]
+        self.shapes = [
+            known.get(index, tensors[index].shape) if index >= 0 else None
+            for index in operator.inputs
+        ]
         self._data = data
 
-    def shape(self, place: int) -> tuple[int, ...]:
-        """The stated shape of an input; a LookupError where it has none."""
-        info = self.inputs[place]
-        if info is None:
+    def shape(self, place: int) -> Shape:
+        """The shape of an input; a LookupError where it has none."""
+        shape = self.shapes[place]
+        if shape is None:
             raise LookupError(place)
-        return info.shape
+        return shape
 
     def numbers(self, place: int) -> list[float]:
         """The numbers of a constant; a LookupError where only a run tells them."""
@@ -66,98 +75,150 @@ class _Site:
 def check_sizes(graph: Graph, data: memoryview) -> None:
     """Raise ModelError where a value takes more memory than one of a file of this size may."""
     excess: dict[int, float] = {}
+    known: dict[int, Shape] = {}
     for operator in graph.operators:
-        factor = max((excess.get(index, 1.0) for index in operator.inputs), default=1.0)
-        rule, site = _RULES.get(operator.name), _Site(graph, operator, data)
-        elements = 0 if rule is None else _elements(rule, site)
+        larger = {index for index in operator.inputs if index in excess}
+        is_known = larger <= known.keys()
+        site = _Site(graph, operator, data, known if is_known else {})
         where = f"operator {operator.index} ({operator.name})"
         if operator.name == "RESIZE_BILINEAR":
-            pixels = _elements(_listed(1), site)
+            pixels = math.prod(_sizes(_listed(1), site))
             check_value(f"{where}: a table", (pixels,), pixels * _TABLE_BYTES, len(data))
+        sizes = _sizes(_RULES.get(operator.name, _unknown), site)
+        factor = max((excess[index] for index in larger), default=1.0)
         for index in operator.outputs:
             info = graph.tensors[index]
             stated = max(1, math.prod(info.shape))
-            larger = factor * max(1.0, elements / stated)
-            if larger > 1:
-                excess[index] = larger
-            nbytes = math.ceil(larger * stated) * _BYTES.get(info.type, 1)
+            by_rule = max(1.0, math.prod(sizes) / stated)
+            if not is_known:
+                by_rule *= factor
+            elif sizes == _NONE:
+                by_rule = factor
+            if by_rule > 1:
+                excess[index] = by_rule
+            if is_known and sizes != _NONE and operator.name not in _COUNTED:
+                known[index] = sizes
+            nbytes = math.ceil(by_rule * stated) * _BYTES.get(info.type, 1)
             check_value(f"{where}: a result", info.shape, nbytes, len(data))
 
 
-def _elements(rule: _Rule, site: _Site) -> int:
-    """The elements of a result as far as inputs tell them; 0 where they do not."""
+def _sizes(rule: _Rule, site: _Site) -> Shape:
+    """The sizes of a result as far as inputs tell them; `_NONE` where they do not."""
     try:
-        return max(0, int(rule(site)))
+        sizes = tuple(map(int, rule(site)))
     except (LookupError, ValueError, OverflowError, ZeroDivisionError):
-        return 0
+        return _NONE
+    return sizes if min(sizes, default=1) > 0 else _NONE
 
 
-def _broadcast(site: _Site) -> float:
+def _unknown(site: _Site) -> Sequence[float]:
+    raise LookupError(site.operator.name)
+
+
+def _broadcast(site: _Site) -> Sequence[float]:
     """Of shapes that are stretched to each other."""
-    shapes = [each.shape for each in site.inputs if each is not None]
+    shapes = [shape for shape in site.shapes if shape is not None]
     if all(shape == shapes[0] for shape in shapes):
-        return 0
+        return shapes[0]
     rank = max(map(len, shapes))
     wide = [(1,) * (rank - len(shape)) + shape for shape in shapes]
-    found: int = math.prod(max(sizes) for sizes in zip(*wide, strict=True))
-    return found
+    return [max(sizes) for sizes in zip(*wide, strict=True)]
 
 
-def _listed(place: int) -> Callable[[_Site], float]:
+def _as_first(site: _Site) -> Sequence[float]:
+    """Of the shape of the first input."""
+    return site.shape(0)
+
+
+def _reduced(site: _Site) -> Sequence[float]:
+    """Where sizes stay in their places."""
+    sizes = list(site.shape(0))
+    for axis in site.numbers(1) if site.option("KeepDims") else _unknown(site):
+        sizes[int(axis)] = 1
+    return sizes
+
+
+def _transposed(site: _Site) -> Sequence[float]:
+    sizes = site.shape(0)
+    return [sizes[int(axis)] for axis in site.numbers(1)]
+
+
+def _reshaped(site: _Site) -> Sequence[float]:
+    sizes = site.numbers(1)
+    rest = math.prod(site.shape(0)) // abs(int(math.prod(sizes)))
+    return [rest if n == -1 else n for n in sizes]
+
+
+def _listed(place: int) -> Callable[[_Site], Sequence[float]]:
     """Of the shape that a constant gives."""
-    return lambda site: math.prod(site.numbers(place))
+    return lambda site: site.numbers(place)
 
 
-def _resized(site: _Site) -> float:
+def _resized(site: _Site) -> Sequence[float]:
     batch, *_, channels = site.shape(0)
     height, width = site.numbers(1)
-    return batch * channels * height * width
+    return batch, height, width, channels
 
 
-def _padded(site: _Site) -> float:
+def _padded(site: _Site) -> Sequence[float]:
     around: list[list[float]] = np.reshape(site.numbers(1), (-1, 2)).tolist()
-    return math.prod(n + sum(more) for n, more in zip(site.shape(0), around, strict=True))
+    return [n + sum(more) for n, more in zip(site.shape(0), around, strict=True)]
 
 
-def _tiled(site: _Site) -> float:
-    return math.prod(site.shape(0)) * math.prod(site.numbers(1))
+def _tiled(site: _Site) -> Sequence[float]:
+    return [n * times for n, times in zip(site.shape(0), site.numbers(1), strict=True)]
 
 
-def _one_hot(site: _Site) -> float:
-    return math.prod(site.shape(0)) * site.numbers(1)[0]
+def _one_hot(site: _Site) -> Sequence[float]:
+    return [math.prod(site.shape(0)) * site.numbers(1)[0]]
 
 
-def _range(site: _Site) -> float:
+def _range(site: _Site) -> Sequence[float]:
     first, end, step = (site.numbers(place)[0] for place in range(3))
-    return math.ceil((end - first) / step)
+    return [math.ceil((end - first) / step)]
 
 
-def _in_blocks(site: _Site) -> float:
+def _in_blocks(site: _Site) -> Sequence[float]:
     """Of SPACE_TO_BATCH_ND: what is padded."""
     batch, *sizes = site.shape(0)
     around: list[list[float]] = np.reshape(site.numbers(2), (-1, 2)).tolist()
     more = [sum(each) for each in around] + [0] * (len(sizes) - len(around))
-    return batch * math.prod(n + m for n, m in zip(sizes, more, strict=True))
+    return [batch, *(n + m for n, m in zip(sizes, more, strict=True))]
 
 
-def _convolved(site: _Site) -> float:
-    batch, height, width, _ = site.shape(0)
+def _convolved(site: _Site) -> Sequence[float]:
     count, *window, last = site.shape(1)
-    channels = last if site.operator.name == "DEPTHWISE_CONV_2D" else count
-    total = batch * channels
-    for size, taps, letter in zip((height, width), window, "HW", strict=True):
-        stride = site.option(f"Stride{letter}")
-        reach = (taps - 1) * max(1, site.option(f"Dilation{letter}Factor"))
-        total *= -(-(size if site.option("Padding") == _SAME else size - reach) // stride)
-    return total
+    reaches = [
+        (taps - 1) * max(1, site.option(f"Dilation{letter}Factor"))
+        for taps, letter in zip(window, "HW", strict=True)
+    ]
+    return _in_windows(site, reaches, last if site.operator.name == "DEPTHWISE_CONV_2D" else count)
 
 
-def _connected(site: _Site) -> float:
+def _pooled(site: _Site) -> Sequence[float]:
+    reaches = [site.option(f"Filter{name}") - 1 for name in ("Height", "Width")]
+    return _in_windows(site, reaches, site.shape(0)[-1])
+
+
+def _in_windows(site: _Site, reaches: Sequence[int], channels: int) -> Sequence[float]:
+    """Of windows that reach so far beyond their first row and column."""
+    batch, *sizes, _ = site.shape(0)
+    starts = [
+        size if site.option("Padding") == _SAME else size - reach
+        for size, reach in zip(sizes, reaches, strict=True)
+    ]
+    steps = [
+        -(-n // site.option(f"Stride{letter}")) for n, letter in zip(starts, "HW", strict=True)
+    ]
+    return batch, *steps, channels
+
+
+def _connected(site: _Site) -> Sequence[float]:
     units, depth = site.shape(1)
-    return math.prod(site.shape(0)) // depth * units
+    return [math.prod(site.shape(0)) // depth * units]
 
 
-def _multiplied(site: _Site) -> float:
+def _multiplied(site: _Site) -> Sequence[float]:
     *outer, rows, columns = site.shape(0)
     *inner, depth, units = site.shape(1)
     rows = columns if site.option("AdjX") else rows
@@ -165,19 +226,20 @@ def _multiplied(site: _Site) -> float:
     most = max(
         math.prod(outer), math.prod(inner), math.prod(map(max, zip(outer, inner, strict=False)))
     )
-    return most * rows * units
+    return most, rows, units
 
 
-def _gathered(site: _Site) -> float:
+def _gathered(site: _Site) -> Sequence[float]:
     shape = site.shape(0)
-    return math.prod(site.shape(1)) * math.prod(shape) // max(1, shape[site.option("Axis")])
+    return [math.prod(site.shape(1)) * math.prod(shape) // max(1, shape[site.option("Axis")])]
 
 
-def _looked_up(site: _Site) -> float:
-    return math.prod(site.shape(0)) * math.prod(site.shape(1)[1:])
+def _looked_up(site: _Site) -> Sequence[float]:
+    return [math.prod(site.shape(0)) * math.prod(site.shape(1)[1:])]
 
 
-_Rule = Callable[[_Site], float]
+_NONE: Shape = (0,)
+_Rule = Callable[[_Site], Sequence[float]]
 _RULES: Mapping[str, _Rule] = {
     **dict.fromkeys(
         (
@@ -195,6 +257,18 @@ _RULES: Mapping[str, _Rule] = {
     ),
     **dict.fromkeys(("BROADCAST_TO", "SPARSE_TO_DENSE"), _listed(1)),
     **dict.fromkeys(("CONV_2D", "DEPTHWISE_CONV_2D"), _convolved),
+    **dict.fromkeys(
+        (
+            *("RELU", "RELU6", "RELU_N1_TO_1", "RELU_0_TO_1", "LEAKY_RELU", "PRELU", "ELU", "GELU"),
+            *("LOGISTIC", "TANH", "HARD_SWISH", "ABS", "NEG", "EXP", "LOG", "SQRT", "RSQRT"),
+            *("SQUARE", "SOFTMAX", "QUANTIZE", "DEQUANTIZE", "CAST"),
+        ),
+        _as_first,
+    ),
+    **dict.fromkeys(("AVERAGE_POOL_2D", "MAX_POOL_2D", "L2_POOL_2D"), _pooled),
+    "TRANSPOSE": _transposed,
+    "RESHAPE": _reshaped,
+    **dict.fromkeys(("MEAN", "SUM", "REDUCE_MAX", "REDUCE_MIN"), _reduced),
     "SCATTER_ND": _listed(2),
     "TILE": _tiled,
     "ONE_HOT": _one_hot,
@@ -205,4 +279,11 @@ _RULES: Mapping[str, _Rule] = {
     "GATHER": _gathered,
     "EMBEDDING_LOOKUP": _looked_up,
 }
-"""The operators whose results may be larger than what they are made of, and by how much."""
+"""The sizes of results that may be larger than what they are made of, or keep sizes apart."""
+_COUNTED = frozenset(
+    {
+        *("ONE_HOT", "SPACE_TO_BATCH_ND", "FULLY_CONNECTED", "BATCH_MATMUL", "GATHER"),
+        "EMBEDDING_LOOKUP",
+    }
+)
+"""Of these the rule gives the elements alone, not the shape."""
