@@ -203,8 +203,10 @@ def _date_ns(text: str) -> float:
     if text[10:].endswith("Z") or _ZONE.search(text[10:]):
         return datetime.datetime.fromisoformat(text).timestamp() * 1e9
     date = np.datetime64(text)
+    if np.isnat(date):  # It has no unit, from which another one could be made.
+        raise ValueError(text)
     seconds = date.astype("datetime64[s]").astype(np.int64)
-    if np.isnat(date) or abs(int(seconds)) > _MOST_S:
+    if abs(int(seconds)) > _MOST_S:
         raise ValueError(text)
     return float(date.astype("datetime64[ns]").astype(np.int64))
 

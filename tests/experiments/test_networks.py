@@ -63,6 +63,11 @@ async def test_each_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
         asked.append((model, cores))
         return Network(model, (2.0,))
 
+    class Calm:
+        def read(self) -> float:
+            return 0.0
+
+    monkeypatch.setattr(module, "WaitMeter", Calm)
     monkeypatch.setattr(module, "measured", told)
     monkeypatch.setattr(module, "measured_together", together)
     sweep = {"cores": [1, 2], "load": [0.2, 0.4]}
