@@ -23,13 +23,22 @@ def test_nothing_is_given_back_where_nothing_was_freed() -> None:
 
 def test_what_was_freed_is_looked_at_twice() -> None:
     calls: list[int] = []
-    heap = Heap(calls.append)
+    heap = Heap(calls.append, clock=lambda: 0)
     heap.freed()
     while heap.is_due:
         heap.give_back()
     assert calls == [0, 0]
     heap.freed()
     assert heap.is_due
+
+
+def test_what_takes_long_is_done_seldom() -> None:
+    times = iter([0, 0, 5_000_000, 5_000_000, 1_004_999_999, 1_005_000_000])
+    heap = Heap(lambda pad: None, clock=lambda: next(times))
+    heap.freed()
+    assert heap.is_due
+    heap.give_back()  # For 5 ms.
+    assert [heap.is_due for _ in range(3)] == [False, False, True]
 
 
 def test_a_c_library_that_cannot_is_not_asked() -> None:

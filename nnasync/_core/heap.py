@@ -4,17 +4,21 @@ Threads of engines and workers allocate in turn from several arenas of glibc, ei
 It gives back what is free at the end of an arena alone: a few bytes in use there keep all that a
 network has left before them. Networks that come and go would so have a process grow for hours,
 though it uses no more than at first. `malloc_trim(3)` gives free pages in the middle back as well.
-It takes some milliseconds in all, and holds up who allocates from the arena that it is at.
+It takes some milliseconds, a tenth of a second where much is free in small pieces, and holds up who
+allocates from the arena that it is at. So it is done seldom where it takes long.
 """
 
 from __future__ import annotations
 
 import ctypes
 import threading
+import time
 from collections.abc import Callable
 
 from nnasync._core.endings import renewed_in_child
 
+_RESTS = 200
+"""Between two times so many times as long as one took: half a percent of a core at most."""
 _ROUNDS = 2
 """What was freed is looked at twice: who held something of it may have let go a little later."""
 
@@ -22,9 +26,13 @@ _ROUNDS = 2
 class Heap:
     """The memory of this process that was allocated by native code; thread-safe."""
 
-    def __init__(self, trim: Callable[[int], object] | None) -> None:
+    def __init__(
+        self, trim: Callable[[int], object] | None, clock: Callable[[], int] = time.monotonic_ns
+    ) -> None:
         """`trim` is the C library's, None where it has none."""
         self._trim = trim
+        self._clock = clock
+        self._rests_until_ns = 0
         self._lock = renewed_in_child(threading.Lock())
         self._rounds = 0
 
@@ -35,8 +43,10 @@ class Heap:
 
     @property
     def is_due(self) -> bool:
-        """Whether something may be given back."""
-        return self._trim is not None and self._rounds > 0
+        """Whether it is time to give something back."""
+        if self._trim is None or not self._rounds:
+            return False
+        return self._clock() >= self._rests_until_ns
 
     def give_back(self) -> None:
         """Give back what is free, where something was freed; for a thread that may take long."""
@@ -44,7 +54,10 @@ class Heap:
             if self._trim is None or not self._rounds:
                 return
             self._rounds -= 1
+        begun_ns = self._clock()
         self._trim(0)
+        ended_ns = self._clock()
+        self._rests_until_ns = ended_ns + _RESTS * (ended_ns - begun_ns)
 
 
 HEAP = Heap(getattr(ctypes.CDLL(None), "malloc_trim", None))

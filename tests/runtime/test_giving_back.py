@@ -23,7 +23,10 @@ class Watched(Heap):
 
     def __init__(self) -> None:
         self.threads: list[threading.Thread] = []
-        super().__init__(lambda pad: self.threads.append(threading.current_thread()))
+        super().__init__(self._note, clock=lambda: 0)
+
+    def _note(self, pad: int) -> None:
+        self.threads.append(threading.current_thread())
 
 
 @pytest.fixture
