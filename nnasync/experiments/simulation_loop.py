@@ -64,7 +64,7 @@ class LoopSimulation(Simulation):
         self._calm = SimulatedDelays(overheads, overheads.delays, settings.seed)
         self._shared: SharedCores | None = None
         self._by_company: list[SimulatedDelays] = []
-        self._under_way = 0
+        self._under_way: set[Request] = set()
         if any(source.is_network for source in self._sources):
             self._shared = SharedCores(streams)
             self._by_company = [
@@ -91,7 +91,8 @@ class LoopSimulation(Simulation):
     def _submit(self, now: int, request: Request) -> None:
         """A request comes by a thread of its own, which wakes the loop."""
         late_ns = self._delays().comes_ns(now - self._loop_free_ns)
-        self._under_way += request.source.is_network
+        if request.source.is_network:
+            self._under_way.add(request)
         self._push(now + late_ns, _POSTS, request)
 
     def _other(self, now: int, kind: int, what: Any) -> None:
@@ -145,7 +146,7 @@ class LoopSimulation(Simulation):
         """The loop runs a request itself, to its end."""
         source, estimate, cost_ns = request.source, request.estimate, request.cost_ns
         request.is_over = True
-        self._under_way -= source.is_network
+        self._under_way.discard(request)
         if request.deadline_ns < now + estimate.floor_ns:
             estimate.refused()
             self._tell(now, request, Outcome.REFUSED)
@@ -164,8 +165,7 @@ class LoopSimulation(Simulation):
         if request.is_over:
             return
         request.is_over = True
-        if request.source.is_network:
-            self._under_way -= sum(not each.is_over for each in request.members) or 1
+        self._under_way.difference_update(request.members or (request,))
         self._outcomes[request] = outcome
         late_ns = 0
         if outcome in (Outcome.MET, Outcome.LATE, Outcome.EXPIRED):
@@ -214,7 +214,7 @@ class LoopSimulation(Simulation):
     def _delays(self) -> SimulatedDelays:
         """Those that fit how many requests of networks are under way."""
         known = self._by_company
-        return known[min(self._under_way, len(known) - 1)] if known else self._calm
+        return known[min(len(self._under_way), len(known) - 1)] if known else self._calm
 
     def _hand_out(self, now: int) -> None:
         """Have free cores run what is next; one that was taken beside others is none."""

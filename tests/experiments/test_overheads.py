@@ -12,6 +12,7 @@ import pytest
 from nnasync._core.workers.admission import NEXT_TURN, RUN
 from nnasync.errors import ExperimentError
 from nnasync.experiments import (
+    Batching,
     ClosedLoop,
     Constant,
     Delays,
@@ -321,6 +322,18 @@ def test_a_network_that_is_given_up_is_under_way_no_more() -> None:
         Workload((gone, later)), cores=1, overheads=overheads, duration_ns=MS * 50, record=ALL
     )
     assert found.requests[1].queued_ns == 10 * MS
+
+
+@pytest.mark.parametrize("given_up", [{"cancel_after_ms": 2.0}, {"deadline_ms": 2.0}])
+def test_those_of_a_run_that_all_give_up_are_under_way_no_more(given_up: dict[str, float]) -> None:
+    overheads = Overheads(0, 0, 0, delays=Delays(), beside=(Delays(), Delays(), LATE))
+    cost = Network("a.nnm", (9.0,))
+    gone = stream("gone", cost=cost, batching=Batching(), **given_up)
+    later = stream("later", arrivals=at(20.0), cost=Network("b.nnm", (1.0,)))
+    found = simulate(
+        Workload((gone, later)), cores=1, overheads=overheads, duration_ns=MS * 50, record=ALL
+    )
+    assert found.requests[1].queued_ns == 20 * MS
 
 
 def test_a_network_takes_as_long_as_was_measured_beside_what_runs() -> None:
