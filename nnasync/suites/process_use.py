@@ -27,6 +27,8 @@ def process_use(pid: int | None = None) -> ProcessUse | None:
     folder = Path("/proc") / ("self" if pid is None else str(pid))
     try:
         resident = int((folder / "statm").read_text("ascii").split()[1])
+        if not resident:
+            return None  # It has ended, and nobody has waited for it yet.
         return ProcessUse(
             resident * os.sysconf("SC_PAGE_SIZE"),
             len(os.listdir(folder / "fd")),
