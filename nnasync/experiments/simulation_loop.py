@@ -165,7 +165,8 @@ class LoopSimulation(Simulation):
         if request.is_over:
             return
         request.is_over = True
-        self._under_way.difference_update(request.members or (request,))
+        if request.source.is_network:
+            self._under_way.difference_update(request.members or (request,))
         self._outcomes[request] = outcome
         late_ns = 0
         if outcome in (Outcome.MET, Outcome.LATE, Outcome.EXPIRED):

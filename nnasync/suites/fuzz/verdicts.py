@@ -15,7 +15,7 @@ class Ending(enum.Enum):
     UNSUPPORTED = "unsupported"
     """It is legal, and the device does not take it, or does not prepare it."""
     NO_ROOM = "no room"
-    """It is legal, and the device has as much to do or to keep as it may, or is not there."""
+    """The device has as much to do or to keep as it may, or is not there: no word on the model."""
     TOO_LARGE = "too large"
     """Its operands alone take more memory than a test may: the device is only asked about it."""
     NOT_RUN = "not run"
