@@ -33,7 +33,12 @@ def check_value(label: str, shape: Shape, nbytes: int, file_bytes: int) -> None:
 
 
 def check_model(model: Model, file_bytes: int) -> None:
-    """Raise ModelError where an operand of a model from a file is larger than it may be."""
+    """Raise ModelError where an operand of a model from a file is larger than it may be.
+
+    What the file brought along from others beside it, such as weights, counts as part of it.
+    """
+    constants = memoryview(model.operand_values).nbytes + sum(pool.size for pool in model.pools)
+    file_bytes = max(file_bytes, constants)
     for subgraph in (model.main, *model.referenced):
         for index, operand in enumerate(subgraph.operands):
             shape = operand.dimensions

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 import nnasync as nn
 from nnasync._core.drivers.onnxruntime import OnnxRuntimeEngine
 from nnasync._core.drivers.onnxruntime.bound_call import SHORT_NS, OnnxCall
+from nnasync._core.drivers.onnxruntime.plan import OnnxPlan
 from nnasync._core.drivers.onnxruntime.providers import package
 from nnasync._core.formats.whole import WholePort, whole
 from nnasync._core.importers.onnx import wrap
@@ -56,6 +59,19 @@ def narrow(folder: Path, graph: Any, type: OperandType, shape: Shape) -> Model:
 
 def plan(model: Model) -> Any:
     return OnnxRuntimeEngine().compile(model, SUSTAINED)
+
+
+def test_a_call_keeps_the_constants_that_its_plan_brought(tmp_path: Path) -> None:
+    """A plan that is closed while a call of it runs leaves nothing but the call behind."""
+    session = plan(identity(tmp_path, ("x", FLOAT, (1, 3))))._session
+    constant, y = ROW.copy(), np.zeros((1, 3), np.float32)
+    known = weakref.ref(constant)
+    call = OnnxPlan(session, [constant], [0]).bind([], [y])
+    del constant
+    gc.collect()
+    assert known() is not None
+    assert call.run(StopFlag())
+    assert (y == -ROW).all()
 
 
 def test_inputs_are_read_and_outputs_written_in_place(tmp_path: Path) -> None:

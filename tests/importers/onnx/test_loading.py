@@ -13,6 +13,7 @@ import pytest
 
 import nnasync as nn
 from nnasync._core.drivers.onnxruntime import OnnxRuntimeEngine
+from nnasync._core.formats import value_sizes
 from nnasync._core.formats.whole import file_of
 from nnasync._core.importers.onnx import onnx_file, wrap
 from nnasync.errors import InvalidArgument, ModelError
@@ -79,6 +80,25 @@ def test_data_beside_the_file_is_read(tmp_path: Path) -> None:
     (tmp_path / "weights.bin").write_bytes(MATRIX.tobytes())
     model = nn.load(outside("weights.bin", tmp_path))
     assert not is_wrapped(model)
+
+
+def test_data_beside_the_file_counts_as_part_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For how large values may be, which is four times as large as the file, and some."""
+    monkeypatch.setattr(value_sizes, "_LEAST_BYTES", 0)
+    row = np.ones((1, 1 << 12), np.float32)
+    ends = ([("x", FLOAT, (1, 1))], [("y", FLOAT, row.shape)])
+    model = message([node("MatMul", ["x", "w"], ["y"])], *ends, {"w": row})
+    (tensor,) = model.graph.initializer
+    tensor.ClearField("raw_data")
+    tensor.data_location = 1
+    tensor.external_data.add(key="location", value="weights.bin")
+    (tmp_path / "weights.bin").write_bytes(row.tobytes())
+    path = written(tmp_path, model)
+    assert path.stat().st_size * 4 < row.nbytes
+    for form in ("translated", "whole"):
+        nn.load(path, form=form)
 
 
 @pytest.mark.parametrize("location", ["../weights.bin", "/etc/hostname", "missing.bin"])

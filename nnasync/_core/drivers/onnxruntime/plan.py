@@ -91,7 +91,7 @@ class OnnxPlan(Plan):
         binding = self._session.io_binding()
         before, after, kept = self._bind_inputs(binding, inputs), list[Move](), list[object]()
         finish = self._bind_outputs(binding, outputs, after)
-        kept += [inputs, outputs, before, after]
+        kept += [inputs, outputs, before, after, self._sources]
         return OnnxCall(
             self._session,
             binding,
