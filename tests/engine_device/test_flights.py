@@ -181,6 +181,24 @@ async def test_who_observes_hears_of_each_execution_by_itself(rigs: Rigs) -> Non
     await prepared.close()
 
 
+async def test_one_is_left_to_who_observed_it_but_for_a_while(rigs: Rigs) -> None:
+    engine = null(gated=True)
+    rig = rigs(engine, cores=2)
+    left_to_workers(rig)
+    seen = Seen()
+    rig.workers.tracer.add(seen)
+    prepared, run = await quick(rig)
+    row = Row()
+    async with anyio.create_task_group() as group:
+        group.start_soon(run.run_beside, row.request)
+        await reached(engine, lambda counters: counters.waiting > 0)
+        rig.workers.tracer.remove(seen)
+        set_free(engine)
+    assert len(seen.tasks) == 1
+    assert kept(prepared, row) is None
+    await prepared.close()
+
+
 async def test_a_flight_begins_anew_whatever_became_of_the_last(rigs: Rigs) -> None:
     rig = rigs(NullEngine(compute=doubled), cores=2)
     prepared, run = await quick(rig)

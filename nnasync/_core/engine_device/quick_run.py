@@ -129,7 +129,7 @@ class QuickRun:
         """Run another request beside others, on whichever thread is free first."""
         owner, lane, workers = self._owner, self._lane, self._workers
         binding = owner._bindings.get(id(request)) or owner._binding(request)
-        flight = self._flight(binding)
+        flight, was_observed = self._flight(binding), bool(workers.tracer.instruments)
         flight.is_spread = workers.loop_share.arm()
         try:
             workers.submit(flight)
@@ -148,7 +148,7 @@ class QuickRun:
             lane.beside -= 1
             if not flight.fence.done:
                 workers.abandon(flight)
-        if not workers.tracer.instruments:
+        if not (was_observed or workers.tracer.instruments):  # Who observes may keep it.
             binding.flight = flight
 
     def _flight(self, binding: Binding) -> Flight:
