@@ -74,6 +74,16 @@ async def test_a_model_that_is_asked_about_makes_no_room(monkeypatch: Any) -> No
         assert await it.device.get_supported_operations(other) == (True,)
 
 
+async def test_room_that_is_made_is_for_all_who_found_none(monkeypatch: Any) -> None:
+    idle, new = [rigs.doubler() for _ in range(2)], [rigs.doubler() for _ in range(2)]
+    async with served(limits=Limits(models=2)) as it:
+        for model in idle:
+            await it.device.get_supported_operations(model)
+        async with anyio.create_task_group() as tasks:
+            for model in new:
+                tasks.start_soon(it.device.get_supported_operations, model)
+
+
 async def test_one_who_gives_up_sending_a_model_leaves_it_to_the_next(monkeypatch: Any) -> None:
     async with served(limits=Limits(models=1)) as it:
         sent = offers_of(it.device.link, monkeypatch)

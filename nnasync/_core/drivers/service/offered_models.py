@@ -36,6 +36,7 @@ class OfferedModels:
         self._link = link
         self._offered: dict[int, _Offered] = {}
         self._under_way: dict[int, Fence] = {}
+        self._times_forgotten = 0
 
     @contextlib.asynccontextmanager
     async def named(self, model: Model) -> AsyncIterator[int]:
@@ -62,21 +63,24 @@ class OfferedModels:
             offered.users -= 1
 
     async def _offer_with_room(self, model: Model) -> None:
+        """Offer it, and again where models were forgotten since, for this one or for another."""
+        before = self._times_forgotten
         try:
             await self._offer(model)
         except ResourceExhaustedTransient:
-            if not self._forget_idle():
+            self._forget_idle()
+            if self._times_forgotten == before:
                 raise
             await self._offer(model)
 
-    def _forget_idle(self) -> bool:
-        """Have the service forget what no call names; whether that was anything."""
+    def _forget_idle(self) -> None:
+        """Have the service forget what no call names."""
         idle = [key for key, each in self._offered.copy().items() if not each.users]
         for key in idle:
             offered = self._offered.pop(key, None)
             if offered is not None:
                 self._link.notify(ForgetModel(offered.number))
-        return bool(idle)
+        self._times_forgotten += bool(idle)
 
     async def _offer(self, model: Model) -> None:
         offer = await in_helper_thread(self._link.peer.offer, model)
