@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from collections.abc import Iterator
+
 import anyio
 import pytest
 
@@ -14,6 +18,13 @@ from tests import rigs
 pytestmark = pytest.mark.anyio
 
 KEY = b"a key that is long enough"
+ACTOR = f"""
+import sys
+from nnasync.ray.device_host import DeviceHost
+
+print(DeviceHost({rigs.REFERENCE!r}, {KEY!r}, 1, "127.0.0.1").address(), flush=True)
+sys.stdin.read()
+"""
 
 
 class Placed:
@@ -21,20 +32,24 @@ class Placed:
 
     name = rigs.REFERENCE
 
-    def __init__(self, host: DeviceHost, key: bytes = KEY) -> None:
-        self._source = NetworkAddress(host.address(), key=key)
+    def __init__(self, address: str, key: bytes = KEY) -> None:
+        self._source = NetworkAddress(address, key=key)
 
     async def open_device(self) -> NetworkDevice:
         return await NetworkDevice.open(self._source, self.name)
 
 
 @pytest.fixture(scope="module")
-def host() -> DeviceHost:
-    """The service of an actor, in this process; its thread ends with that."""
-    return DeviceHost(rigs.REFERENCE, KEY, 1, "127.0.0.1")
+def host() -> Iterator[str]:
+    """The address of the service of an actor, which has a process of its own and ends with it."""
+    command = [sys.executable, "-c", ACTOR]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        yield process.stdout.readline().decode().strip()
+        process.kill()
 
 
-async def test_a_runtime_opens_and_closes_it(host: DeviceHost) -> None:
+async def test_a_runtime_opens_and_closes_it(host: str) -> None:
     async with nn.open_runtime(devices=[Placed(host)], options=rigs.POOL) as runtime:
         net = await runtime.compile(rigs.doubler())
         assert (await net(rigs.ROW)).tolist() == (2 * rigs.ROW).tolist()
@@ -43,7 +58,7 @@ async def test_a_runtime_opens_and_closes_it(host: DeviceHost) -> None:
         await far.prepare_model(rigs.doubler())
 
 
-async def test_one_that_cannot_be_had(host: DeviceHost) -> None:
+async def test_one_that_cannot_be_had(host: str) -> None:
     with pytest.raises(DeviceUnavailable, match="another key"):
         async with nn.open_runtime(devices=[Placed(host, b"not the key of the host")]):
             pass
@@ -55,7 +70,7 @@ def test_a_host_without_its_device() -> None:
         host.address()
 
 
-async def test_two_of_which_one_fails(host: DeviceHost) -> None:
+async def test_two_of_which_one_fails(host: str) -> None:
     """What was opened before the one that fails is closed again."""
     opened: list[NetworkDevice] = []
 
