@@ -47,7 +47,7 @@ async def test_what_is_left_of_a_network_is_given_back(heap: Watched, way: str) 
             while heap.is_due:  # What its compilation left.
                 rt._trim()
                 await anyio.lowlevel.checkpoint()
-            await until(lambda: len(heap.threads) == 2)
+            await until(lambda: len(heap.threads) >= 2)
             if way == "closed":
                 await net.close()
             with pytest.warns(ResourceWarning) if way == "dropped" else contextlib.nullcontext():
@@ -55,7 +55,7 @@ async def test_what_is_left_of_a_network_is_given_back(heap: Watched, way: str) 
                 gc.collect()
             await until(lambda: heap.is_due)
             rt._trim()
-            await until(lambda: len(heap.threads) == 3)
+            await until(lambda: len(heap.threads) >= 3)
     assert threading.current_thread() not in heap.threads
 
 

@@ -23,6 +23,7 @@ from typing import Any
 import anyio.to_thread
 
 import nnasync._core
+from nnasync._core.heap import HEAP, Heap
 from nnasync._core.wakeup import in_thread
 from tests.simulation.world import Abandoned, World
 
@@ -257,6 +258,7 @@ def _facades(world: World) -> dict[int, object]:
         id(time): times,
         id(time.monotonic_ns): world.clock_ns,
         id(threading.Lock): threads.Lock,
+        id(HEAP): Heap(lambda pad: None, clock=world.clock_ns),
     }
 
 
@@ -266,7 +268,7 @@ def _places() -> list[tuple[dict[str, Any], str, Any]]:
     for found in pkgutil.walk_packages(nnasync._core.__path__, "nnasync._core."):
         if not any(part in found.name for part in _OUTSIDE):
             importlib.import_module(found.name)
-    known = {id(threading), id(time), id(time.monotonic_ns), id(threading.Lock)}
+    known = {id(threading), id(time), id(time.monotonic_ns), id(threading.Lock), id(HEAP)}
     return [
         (vars(module), name, value)
         for module_name, module in sorted(sys.modules.items())
