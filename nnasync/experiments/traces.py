@@ -24,6 +24,7 @@ _ROWS = 4096
 _NAMED = 20
 """So many streams of a file are named, where the one that is looked for is none of them."""
 
+_YEAR = re.compile(r"-?\d")
 _ZONE = re.compile(r"[+-]\d\d:?\d\d$")
 _MOST_S = 9_000_000_000
 """Seconds from 1970 that are a date which nanoseconds can count to: years 1685 to 2255."""
@@ -202,9 +203,9 @@ def _date_ns(text: str) -> float:
     """Nanoseconds since 1970 of a date and time, which is UTC without a zone; raises ValueError."""
     if text[10:].endswith("Z") or _ZONE.search(text[10:]):
         return datetime.datetime.fromisoformat(text).timestamp() * 1e9
-    date = np.datetime64(text)
-    if np.isnat(date):  # It has no unit, from which another one could be made.
+    if not _YEAR.match(text):  # Numpy takes words as well, and nothing at all.
         raise ValueError(text)
+    date = np.datetime64(text)
     seconds = date.astype("datetime64[s]").astype(np.int64)
     if abs(int(seconds)) > _MOST_S:
         raise ValueError(text)
