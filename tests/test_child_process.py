@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
+import subprocess
+import threading
+from typing import Any
 
 import anyio
 import pytest
@@ -110,6 +114,34 @@ async def test_a_cancellation_amidst_the_start_leaves_no_process_to_nobody() -> 
     assert not is_gone(child.pid)
     await child.close()
     assert is_gone(child.pid)
+
+
+@pytest.mark.one_loop("Tasks are cancelled past a shield on asyncio alone.")
+@pytest.mark.parametrize("has_started", [False, True])
+async def test_a_task_that_is_cancelled_amidst_the_start_leaves_none_either(
+    monkeypatch: pytest.MonkeyPatch, has_started: bool
+) -> None:
+    popen, started = subprocess.Popen, list[subprocess.Popen[bytes]]()
+    begun, goes_on, is_there = (threading.Event() for _ in range(3))
+
+    def slow(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
+        begun.set()
+        goes_on.wait(rigs.GUARD_S)
+        started.append(popen(*arguments, **options))
+        is_there.set()
+        return started[0]
+
+    monkeypatch.setattr(subprocess, "Popen", slow)
+    task = asyncio.create_task(ChildProcess.start(ECHO))
+    await rigs.until(begun.is_set)
+    if has_started:
+        goes_on.set()
+        assert is_there.wait(rigs.GUARD_S)  # The loop hears of it later.
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    goes_on.set()
+    await rigs.until(lambda: bool(started) and started[0].returncode is not None)
 
 
 async def test_what_it_started_goes_with_it() -> None:

@@ -18,7 +18,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Sequence
+import threading
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import IO, Any
 
@@ -59,18 +60,23 @@ class ChildProcess:
         One that leads a session of its own does not hear Ctrl-C, also while it starts. It has
         these `descriptors` beside the usual ones.
         """
-        with anyio.CancelScope(shield=True):
-            process = await anyio.to_thread.run_sync(
-                lambda: subprocess.Popen(
-                    [sys.executable, *arguments],
-                    bufsize=0,
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=errors,
-                    start_new_session=leads,
-                    pass_fds=tuple(descriptors),
-                )
+        start = _Start(
+            lambda: subprocess.Popen(
+                [sys.executable, *arguments],
+                bufsize=0,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                start_new_session=leads,
+                pass_fds=tuple(descriptors),
             )
+        )
+        try:
+            with anyio.CancelScope(shield=True):
+                process = await anyio.to_thread.run_sync(start.run)
+        except BaseException:
+            start.give_up()  # A task of asyncio can be cancelled all the same, as by Ctrl-C.
+            raise
         return cls(process, leads=leads)
 
     @property
@@ -138,6 +144,37 @@ class ChildProcess:
                 self._input.close()
             await self._output.aclose()
             await self.ended()
+
+
+class _Start:
+    """A process that a thread starts, while whoever wants it may give it up."""
+
+    def __init__(self, start: Callable[[], subprocess.Popen[bytes]]) -> None:
+        self._start = start
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._is_given_up = False
+
+    def run(self) -> subprocess.Popen[bytes]:
+        """Start it; one that is not wanted any more is ended."""
+        process = self._start()
+        with self._lock:
+            self._process, is_given_up = process, self._is_given_up
+        if is_given_up:
+            _bury(process)
+        return process
+
+    def give_up(self) -> None:
+        """Have it end, now or as soon as it is started."""
+        with self._lock:
+            self._is_given_up, process = True, self._process
+        if process is not None:
+            threading.Thread(target=_bury, args=(process,), name="nnasync-burial").start()
+
+
+def _bury(process: subprocess.Popen[bytes]) -> None:
+    with process:
+        process.kill()
 
 
 class _Pipe(ByteReceiveStream):
