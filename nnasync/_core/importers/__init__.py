@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from nnasync._core.deferred import deferred
 from nnasync._core.formats.value_sizes import check_model
-from nnasync.errors import InvalidArgument
+from nnasync.errors import InvalidArgument, ModelError
 from nnasync.hal import Model
 from nnasync.tracing import vlog
 
@@ -81,7 +81,7 @@ def load(
         name = _loader_of(form)
     loader: Callable[..., Model] = getattr(importlib.import_module(module), name)
     model = loader(path, **given)
-    check_model(model, os.stat(path).st_size)
+    _check_sizes(model, path, shapes or ())
     if state:
         model = states.with_states(model, state)
     main = model.main
@@ -102,8 +102,15 @@ def load_whole(path: str | os.PathLike[str]) -> Model:
     """
     module = importlib.import_module(LOADERS[check_suffix(path)].partition(":")[0])
     model: Model = module.wrap_replaceable(path)
-    check_model(model, os.stat(path).st_size)
+    _check_sizes(model, path)
     return model
+
+
+def _check_sizes(model: Model, path: str | os.PathLike[str], asked: Collection[str] = ()) -> None:
+    try:
+        check_model(model, os.stat(path).st_size, asked)
+    except ModelError as error:
+        raise ModelError(f"{os.fspath(path)}: {error}") from error
 
 
 def has_whole_form(path: str | os.PathLike[str]) -> bool:

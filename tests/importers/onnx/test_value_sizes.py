@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -84,3 +85,16 @@ def test_a_value_that_is_too_large(name: str, tmp_path: Path) -> None:
 def test_inside_of_a_branch(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r'"large.*" of shape \[65536, 65536\]'):
         wrap(written(tmp_path, branching()))
+
+
+@pytest.mark.parametrize("form", ["translated", "whole"])
+def test_a_picture_whose_size_a_caller_gives_is_no_fault_of_the_file(
+    form: Literal["translated", "whole"], tmp_path: Path
+) -> None:
+    ends = [("x", FLOAT, ("n", "m"))], [("y", FLOAT, ("n", "m"))]
+    path = written(tmp_path, message([node("Relu", ["x"], ["y"])], *ends))
+    importers.load(path, shapes={"x": (1 << 14, 1 << 14)}, form=form)
+    stated = [("x", FLOAT, (1 << 14, 1 << 14))], [("y", FLOAT, (1 << 14, 1 << 14))]
+    path = written(tmp_path, message([node("Relu", ["x"], ["y"])], *stated))
+    with pytest.raises(ModelError, match=rf"^{re.escape(str(path))}: .* takes 1073741824 bytes"):
+        importers.load(path, form=form)

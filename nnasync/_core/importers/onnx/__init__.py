@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from nnasync._core.deferred import deferred
 from nnasync._core.formats.metadata import Metadata
-from nnasync._core.importers.onnx.inference import checked
+from nnasync._core.importers.onnx.inference import bytes_of_inputs, checked
 from nnasync._core.importers.onnx.onnx_file import (
     OnnxGraph,
     parse,
@@ -58,11 +58,18 @@ def load(path: str | os.PathLike[str], *, shapes: Shapes | None = None) -> Model
     a shape that the file does not have, OSError.
     """
     message, graph, is_changed = _read(path, shapes)
-    return with_labels(message, _translated_or_whole(path, message, graph, is_changed))
+    return with_labels(
+        message, _translated_or_whole(path, message, graph, shapes, is_changed=is_changed)
+    )
 
 
 def _translated_or_whole(
-    path: str | os.PathLike[str], message: Any, graph: OnnxGraph, is_changed: bool
+    path: str | os.PathLike[str],
+    message: Any,
+    graph: OnnxGraph,
+    shapes: Shapes | None,
+    *,
+    is_changed: bool,
 ) -> Model:
     name = Path(path).stem
     newer, newer_graph = message, graph
@@ -84,7 +91,7 @@ def _translated_or_whole(
         logger.info("%s: translated in parts to %d operations", os.fspath(path), count)
         return model
     logger.info("%s: not translated, kept as an ONNX file: %s", os.fspath(path), reason)
-    return _wrapped(path, message, graph, is_changed, reason)
+    return _wrapped(path, message, graph, shapes, reason, is_changed=is_changed)
 
 
 def translate(path: str | os.PathLike[str], *, shapes: Shapes | None = None) -> Model:
@@ -102,7 +109,7 @@ def translate(path: str | os.PathLike[str], *, shapes: Shapes | None = None) -> 
 def wrap(path: str | os.PathLike[str], *, shapes: Shapes | None = None) -> Model:
     """The model as one operation of the extension org.nnasync.onnx; raises ModelError."""
     message, graph, is_changed = _read(path, shapes)
-    return with_labels(message, _wrapped(path, message, graph, is_changed, ""))
+    return with_labels(message, _wrapped(path, message, graph, shapes, "", is_changed=is_changed))
 
 
 def wrap_replaceable(path: str | os.PathLike[str]) -> Model:
@@ -119,13 +126,19 @@ def metadata(path: str | os.PathLike[str]) -> Metadata:
 
 
 def _wrapped(
-    path: str | os.PathLike[str], message: Any, graph: OnnxGraph, is_changed: bool, reason: str
+    path: str | os.PathLike[str],
+    message: Any,
+    graph: OnnxGraph,
+    shapes: Shapes | None,
+    reason: str,
+    *,
+    is_changed: bool,
 ) -> Model:
     is_changed |= without_stated_constants(message)
     try:
         file = message.SerializeToString() if is_changed else Pool.from_file(path)
         size = len(file) if isinstance(file, bytes) else file.size
-        graph = checked(message, graph, size)
+        graph = checked(message, graph, size + bytes_of_inputs(graph, shapes or ()))
         return wrap_graph(graph, file, Path(path).stem, reason)
     except InvalidArgument as error:
         raise _named(path, error) from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import msgspec
@@ -63,15 +63,20 @@ def _check_sizes(graph: Any, file_bytes: int) -> None:
     """Raise ModelError where a value takes more memory than it may, as far as shapes are known."""
     for value in _inner_values(graph):
         port = port_of(value)
-        if port.shape is not None and None not in port.shape:
-            shape = tuple(n or 0 for n in port.shape)
-            nbytes = math.prod(shape) * _element_bytes(port.element)
-            check_value(f'"{port.name}"', shape, nbytes, file_bytes)
+        shape = tuple(n or 0 for n in port.shape or ())
+        check_value(f'"{port.name}"', shape, _bytes(port), file_bytes)
 
 
-def _element_bytes(number: int) -> int:
-    element = element_of(number)
-    return 1 if element is None else int(element.dtype.itemsize)
+def bytes_of_inputs(graph: OnnxGraph, names: Collection[str]) -> int:
+    """What the inputs of these names take, as far as that is known."""
+    return sum(_bytes(port) for port in graph.inputs if port.name in names)
+
+
+def _bytes(port: OnnxPort) -> int:
+    """What a value takes; 0 where its shape is not known."""
+    element = element_of(port.element)
+    each = 1 if element is None else int(element.dtype.itemsize)
+    return each * math.prod(n or 0 for n in port.shape or ()) if _is_settled(port) else 0
 
 
 def check_lists(message: Any, graph: OnnxGraph) -> None:
