@@ -98,3 +98,21 @@ def test_a_picture_whose_size_a_caller_gives_is_no_fault_of_the_file(
     path = written(tmp_path, message([node("Relu", ["x"], ["y"])], *stated))
     with pytest.raises(ModelError, match=rf"^{re.escape(str(path))}: .* takes 1073741824 bytes"):
         importers.load(path, form=form)
+
+
+@pytest.mark.parametrize(("size", "is_legal"), [(1 << 10, True), (1 << 15, False)])
+def test_inside_of_a_part_that_stays_onnx(size: int, is_legal: bool, tmp_path: Path) -> None:
+    ends = [("x", FLOAT, (256, 256))], [("y", FLOAT, (256, 256))]
+    nodes = [
+        node("MatMul", ["x", "w"], ["h"]),
+        node("RandomUniform", [], ["large"], shape=[1, size, size], dtype=FLOAT),
+        node("Det", ["large"], ["d"]),
+        node("Add", ["h", "d"], ["y"]),
+    ]
+    graph = message(nodes, *ends, {"w": np.ones((256, 256), np.float32)})
+    path = written(tmp_path, graph)
+    if is_legal:
+        assert len(importers.load(path).main.operations) == 3
+    else:
+        with pytest.raises(ModelError, match=r'"large" of shape \[1, 32768, 32768\] takes'):
+            importers.load(path)

@@ -82,6 +82,8 @@ def _translated_or_whole(
         logger.info("%s: translated to %d operations", os.fspath(path), len(model.main.operations))
         return model
     try:
+        # ONNX Runtime computes values inside of parts, which are none of the model's operands.
+        checked(newer, newer_graph, message.ByteSize() + bytes_of_inputs(graph, shapes or ()))
         model = splitting.convert_in_parts(newer, newer_graph, name)
     except ModelError as error:
         if str(error) != reason:
