@@ -10,8 +10,8 @@ and where it ends it ends the process instead of refusing the model:
 * Sums are computed in units of twice the larger scale over 2 to the power of 20 (of 15 for words).
   A result with a finer scale than that is a failed check of the kernel, which aborts; so is twice a
   scale, or a scale times that power, which is no float32 any more.
-* XNNPACK scales products of matrices up by at most 255 (128 here), and the delegate does not look here,
-  either, whether it may.
+* XNNPACK scales products of matrices up by at most 255 (less than 128 here), and LiteRT's delegate
+  does not look whether it may.
 * Sums, differences and comparisons of bytes and words take their scales to be there, and positive.
 """
 
