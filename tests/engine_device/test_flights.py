@@ -67,6 +67,17 @@ async def over(flight: Flight) -> None:
         await gone.wait()
 
 
+async def flown(rig: Rig) -> tuple[EnginePreparedModel, QuickRun, Row, Flight]:
+    """A prepared model, its quick run, and a request with the flight that is kept for it."""
+    prepared, run = await quick(rig)
+    row = Row()
+    await run.run_beside(row.request)
+    flight = kept(prepared, row)
+    assert flight is not None
+    await over(flight)
+    return prepared, run, row, flight
+
+
 async def test_the_next_call_of_a_request_is_the_same_execution(rigs: Rigs) -> None:
     rig = rigs(NullEngine(compute=doubled), cores=2)
     prepared, run = await quick(rig)
@@ -89,12 +100,7 @@ async def test_the_next_call_of_a_request_is_the_same_execution(rigs: Rigs) -> N
 
 async def test_one_that_a_thread_has_not_let_go_of_is_left_alone(rigs: Rigs) -> None:
     rig = rigs(NullEngine(compute=doubled), cores=2)
-    prepared, run = await quick(rig)
-    row = Row()
-    await run.run_beside(row.request)
-    flight = kept(prepared, row)
-    assert flight is not None
-    await over(flight)
+    prepared, run, row, flight = await flown(rig)
     flight._released = False
     await run.run_beside(row.request)
     assert row.is_right
@@ -200,12 +206,7 @@ async def test_one_is_left_to_who_observed_it_but_for_a_while(rigs: Rigs) -> Non
 
 async def test_a_flight_begins_anew_whatever_became_of_the_last(rigs: Rigs) -> None:
     rig = rigs(NullEngine(compute=doubled), cores=2)
-    prepared, run = await quick(rig)
-    row = Row()
-    await run.run_beside(row.request)
-    flight = kept(prepared, row)
-    assert flight is not None
-    await over(flight)
+    prepared, run, row, flight = await flown(rig)
     # It was to give way as it ended, and had done so before.
     flight.stop.raised, flight.has_begun = YIELD, True
     await run.run_beside(row.request)

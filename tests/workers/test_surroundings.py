@@ -66,7 +66,7 @@ def test_a_thread_that_has_ended_is_not_taken_for_others(
     monkeypatch.setattr(surroundings, "ran_ns", ran_ns.get)
     meter.others = 0.25
     old, new = Worker(LOW_ONLY), Worker(LOW_ONLY)
-    old.thread, new.thread = Thread(1), Thread(2)  # type: ignore[assignment]
+    old.thread, new.thread = Thread(1), Thread(2)  # type: ignore[assignment]  # Numbers do.
     workers.append(old)
     assert [looking._others(), looking._others()] == [None, 0.25]
     workers[:] = [old, new]
