@@ -1,11 +1,12 @@
 """What networks do to each other on shared cores, seen in real runs of all of them.
 
-Each network is a stream that comes at random, and together they ask for two and then for four
-fifths of the cores, so that each runs alone, beside each other one and beside itself many times.
-How long a run takes is told apart by what ran beside it for nearly all of its length; a pair of
-which that is hardly ever seen, as of a long run beside a short one, makes no difference. Of the
-same runs are the delays of the loop and its workers by how many requests are under way
-(`delays_of_runs`).
+Each network is a stream that comes at random, all of them equally often, and together they ask for
+two and then for four fifths of the cores, so that each runs alone, beside each other one, beside
+itself and right after another one, which leaves it cold caches, many times. Networks so small that
+they would come too often for one loop come less often. How long a run takes is told apart by what
+ran beside it for nearly all of its length; a pair of which that is hardly ever seen, as of a long
+run beside a short one, makes no difference. Of the same runs are the delays of the loop and its
+workers by how many requests are under way (`delays_of_runs`).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from nnasync.hal import Priority
 from nnasync.machine import CpuMeter
 
 _RUN_NS, _WARM_MS, _ALL = 4_000_000_000, 200.0, 1_000_000
-_LOADS, _MOST_HZ = (0.4, 0.8), 250.0
+_LOADS, _MOST_HZ = (0.4, 0.8), 1_200.0
 _NEARLY, _HARDLY = 0.9, 0.1
 _ENOUGH, _ATTEMPTS = 20, 3
 _VALUES = 199
@@ -47,18 +48,82 @@ class Kind(NamedTuple):
     priority: Priority
 
 
-async def measured_together(
-    networks: Mapping[Kind, Network], cores: int
-) -> tuple[dict[Kind, Network], tuple[RunResult, ...]]:
-    """These networks, which were measured alone, with what others do to them; and the runs of that.
+class _Taken(NamedTuple):
+    """A real run of all networks, at which of the loads, and how much others disturbed it."""
 
-    What runs `beside` has the number of its kind for its name.
-    """
-    runs = tuple([await _calmest_of(networks, cores, seed) for seed in range(len(_LOADS))])
-    return {
-        kind: _with_times(network, times_by_company(runs, number, _is_wide_below_ns(network)))
+    load: float
+    run: RunResult
+    disturbance: float
+
+
+class Together:
+    """Networks that were measured alone, and ever more real runs of all of them."""
+
+    def __init__(self, networks: Mapping[Kind, Network], cores: int) -> None:
+        self._networks = networks
+        self._cores = cores
+        self._taken: list[_Taken] = []
+
+    async def measure(self) -> None:
+        """Take a run of each load, once more while others disturb it, a few times at most."""
+        for load in _LOADS:
+            for _ in range(_ATTEMPTS):
+                if (await self._measure(load)).disturbance < DISTURBED:
+                    break
+
+    async def measure_more(self) -> None:
+        """Take one more run, of the loads in turn."""
+        await self._measure(_LOADS[len(self._taken) % len(_LOADS)])
+
+    @property
+    def runs(self) -> tuple[RunResult, ...]:
+        """Of each load those that others did not disturb, or the least disturbed one."""
+        by_load = ([each for each in self._taken if each.load == load] for load in _LOADS)
+        return tuple(each.run for taken in by_load for each in _calm(taken))
+
+    def networks(self) -> dict[Kind, Network]:
+        """The networks with what others do to them; blocks for some tenths of a second.
+
+        What runs `beside` has the number of its kind for its name.
+        """
+        runs = self.runs
+        return {
+            kind: _with_times(network, times_by_company(runs, number, _is_wide_below_ns(network)))
+            for number, (kind, network) in enumerate(self._networks.items())
+        }
+
+    async def _measure(self, load: float) -> _Taken:
+        meter = CpuMeter()
+        run = await run_real(
+            Workload(_streams(self._networks, load * self._cores)),
+            cores=self._cores,
+            seed=len(self._taken),
+            duration_ns=_RUN_NS,
+            record=Recording(_WARM_MS, _ALL),
+        )
+        busy = meter.read()
+        taken = _Taken(load, run, disturbance_of(busy.others, busy.stolen, run.waited))
+        self._taken.append(taken)
+        return taken
+
+
+def _calm(taken: Sequence[_Taken]) -> Sequence[_Taken]:
+    calm = [each for each in taken if each.disturbance < DISTURBED]
+    return calm or sorted(taken, key=lambda each: each.disturbance)[:1]
+
+
+def _streams(networks: Mapping[Kind, Network], wanted: float) -> tuple[Stream, ...]:
+    """A stream of each network, equally often; together they want so many cores."""
+    rate_hz = wanted / (sum(network.mean_ns for network in networks.values()) / 1e9)
+    return tuple(
+        Stream(
+            name=str(number),
+            arrivals=Poisson(min(rate_hz, _MOST_HZ / len(networks))),
+            cost=network,
+            priority=_PRIORITIES[kind.priority],
+        )
         for number, (kind, network) in enumerate(networks.items())
-    }, runs
+    )
 
 
 def times_by_company(
@@ -112,43 +177,6 @@ def quantiles_ms(durations_ns: Sequence[int] | NDArray[np.int64]) -> tuple[float
     shares = (np.arange(_VALUES) + 0.5) / _VALUES
     found = np.quantile(np.maximum(durations_ns, 1), shares, method="nearest")
     return tuple((found / 1e6).tolist())
-
-
-async def _calmest_of(networks: Mapping[Kind, Network], cores: int, seed: int) -> RunResult:
-    """A run that others did not disturb, or the least disturbed of a few."""
-    found: list[tuple[float, RunResult]] = []
-    for _ in range(_ATTEMPTS):
-        meter = CpuMeter()
-        run = await _run_of(networks, cores, seed)
-        busy = meter.read()
-        disturbance = disturbance_of(busy.others, busy.stolen, run.waited)
-        found.append((disturbance, run))
-        if disturbance < DISTURBED:
-            break
-    return min(found, key=lambda each: each[0])[1]
-
-
-async def _run_of(networks: Mapping[Kind, Network], cores: int, seed: int) -> RunResult:
-    streams = (_stream(kind, networks, _LOADS[seed] * cores) for kind in networks)
-    return await run_real(
-        Workload(tuple(streams)),
-        cores=cores,
-        seed=seed,
-        duration_ns=_RUN_NS,
-        record=Recording(_WARM_MS, _ALL),
-    )
-
-
-def _stream(kind: Kind, networks: Mapping[Kind, Network], wanted: float) -> Stream:
-    """A stream of a network; together they want so many cores."""
-    network = networks[kind]
-    rate_hz = wanted / len(networks) / (network.mean_ns / 1e9)
-    return Stream(
-        name=str(list(networks).index(kind)),
-        arrivals=Poisson(min(rate_hz, _MOST_HZ)),
-        cost=network,
-        priority=_PRIORITIES[kind.priority],
-    )
 
 
 def _is_wide_below_ns(network: Network) -> float:

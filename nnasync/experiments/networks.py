@@ -7,16 +7,18 @@ of a plan with fewer threads then, if it has one. Its steps are those between wh
 plan can be interrupted (`step_meter`).
 
 *All together.* Then all networks of an experiment are streams of two real runs, in which they come
-at random, for some seconds (`measured_together`).
+at random, for some seconds (`measured_together`). A machine is not the same for long, so there are
+more of these between real runs that a simulation is compared with.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import numpy as np
 from msgspec.structs import replace
 
@@ -27,7 +29,7 @@ from nnasync._core.runtime import Options, Runtime, open_runtime
 from nnasync.errors import ExperimentError
 from nnasync.experiments.costs import Network, RunTimes
 from nnasync.experiments.experiment import Experiment, Point
-from nnasync.experiments.measured_together import Kind, measured_together, quantiles_ms
+from nnasync.experiments.measured_together import Kind, Together, quantiles_ms
 from nnasync.experiments.real import best_form
 from nnasync.experiments.real_device import CostEngine, at_multiples
 from nnasync.experiments.record import RunResult
@@ -46,36 +48,84 @@ _IS_WIDE = 0.85
 """A form with more threads that is no quicker than this, of the time with one, is none."""
 
 
-async def with_measured_networks(
-    points: Sequence[Point],
-) -> tuple[tuple[Point, ...], dict[int, tuple[RunResult, ...]]]:
-    """The points with the costs of networks whose steps they do not say, each measured once.
+class MeasuredNetworks:
+    """Points, and what their networks cost, which is known the better the more is measured."""
 
-    And, by the numbers of the points that have such networks, the runs in which they shared cores.
+    def __init__(self, points: Sequence[Point], together: Mapping[int, Together]) -> None:
+        self._points = tuple(points)
+        self._together = together
 
-    Raises:
-        ExperimentError: A network does not say how long it runs, or a point is not legal with it.
-    """
+    @classmethod
+    async def of(cls, points: Sequence[Point]) -> MeasuredNetworks:
+        """Measure those networks of the points whose steps they do not say.
+
+        Loads become the rates that they mean by this measurement; later ones do not change them.
+
+        Raises:
+            ExperimentError: A network does not say how long it runs, or a point is not legal with
+                it.
+        """
+        together = await _together(points)
+        known = await _known(points, together)
+        return cls(list(map(_with_rates, points, known)), together)
+
+    async def measure_more(self) -> None:
+        """Take one more run of all networks that share cores."""
+        for together in _each(self._together):
+            await together.measure_more()
+
+    async def points(self) -> tuple[Point, ...]:
+        """The points with what their networks cost."""
+        return await _known(self._points, self._together)
+
+    def runs(self) -> dict[int, tuple[RunResult, ...]]:
+        """The runs in which networks shared cores, by the numbers of the points that have such."""
+        runs = {each: each.runs for each in _each(self._together)}
+        return {index: runs[together] for index, together in self._together.items()}
+
+
+async def _together(points: Sequence[Point]) -> dict[int, Together]:
+    """The networks of each point that has any, measured alone and together."""
     alone: dict[tuple[str, int], Network] = {}
-    together: dict[
-        tuple[int, tuple[Kind, ...]], tuple[dict[Kind, Network], tuple[RunResult, ...]]
-    ] = {}
-    found: list[Point] = []
-    runs: dict[int, tuple[RunResult, ...]] = {}
+    together: dict[tuple[int, tuple[Kind, ...]], Together] = {}
+    found: dict[int, Together] = {}
     for point in points:
         cores, kinds = point.experiment.cores, _kinds(point.experiment)
         if not kinds:
-            found.append(point)
             continue
         for model in dict.fromkeys(kind.model for kind in kinds):
             if (model, cores) not in alone:
                 alone[model, cores] = await _measured_calmly(model, cores)
         if (cores, kinds) not in together:
             networks = {kind: alone[kind.model, cores] for kind in kinds}
-            together[cores, kinds] = await measured_together(networks, cores)
-        costs, runs[point.index] = together[cores, kinds]
-        found.append(_with_costs(point, costs))
-    return tuple(found), runs
+            together[cores, kinds] = Together(networks, cores)
+            await together[cores, kinds].measure()
+        found[point.index] = together[cores, kinds]
+    return found
+
+
+def _each(together: Mapping[int, Together]) -> tuple[Together, ...]:
+    return tuple(dict.fromkeys(together.values()))
+
+
+async def _known(points: Sequence[Point], together: Mapping[int, Together]) -> tuple[Point, ...]:
+    costs = {each: await anyio.to_thread.run_sync(each.networks) for each in _each(together)}
+    return tuple(
+        _with_costs(point, costs[together[point.index]]) if point.index in together else point
+        for point in points
+    )
+
+
+def _with_rates(point: Point, known: Point) -> Point:
+    """The point with the rates that its load means by what is known of its networks."""
+    if point is known:
+        return point
+    rated = known.experiment.workload().streams
+    streams = tuple(
+        replace(stream, arrivals=each.arrivals)
+        for stream, each in zip(point.experiment.streams, rated, strict=True)
+    )
+    return replace(point, experiment=replace(point.experiment, streams=streams, load=None))
 
 
 async def _measured_calmly(model: str, cores: int) -> Network:

@@ -4,8 +4,9 @@ Simulated points do not disturb each other, so each core may have one of its own
 processes as JSON, and come back so. A real run has the machine for itself, as far as others let it:
 real runs come in rounds, one repeat of every point in each, so that what changes with time changes
 all points alike, and in the end those that others disturbed are run again. What is to be compared
-with them is simulated after them, with overheads that were measured between the rounds. Points that
-this does not decide may have more rounds (`deciding`), after which they are simulated anew.
+with them is simulated after them, with overheads and costs of networks that were measured between
+the rounds as well: nothing is compared that was seen at different times. Points that this does not
+decide may have more rounds (`deciding`), after which they are simulated anew.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import itertools
 import math
 import platform
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib import metadata
 from typing import Literal
 
@@ -30,10 +31,9 @@ from nnasync.experiments.deciding import confidence_of, looks, undecided
 from nnasync.experiments.delays import Delays
 from nnasync.experiments.delays_of_runs import delays_by_company
 from nnasync.experiments.experiment import Experiment, Point, at_point
-from nnasync.experiments.networks import with_measured_networks
+from nnasync.experiments.networks import MeasuredNetworks
 from nnasync.experiments.overheads import (
     SAMPLES,
-    Calibration,
     Overheads,
     calibration_of_this_loop,
     overheads_of_this_loop,
@@ -77,7 +77,8 @@ async def run(
         GeneralFailure: A process that simulates ended.
     """
     unmeasured = await anyio.to_thread.run_sync(experiment.points)
-    points, shared = await with_measured_networks(unmeasured)
+    networks = await MeasuredNetworks.of(unmeasured)
+    points = await networks.points()
     rounds = experiment.real_repeats if how != "simulate" else 0
     count = rounds * len(points)
     if how != "real":
@@ -87,14 +88,26 @@ async def run(
     done = _Done(count, on_run)
     is_measured = any(point.experiment.overheads == "measured" for point in points)
     calibration = await calibration_of_this_loop() if how == "both" and is_measured else None
-    real = _Real(done, experiment.real_again, calibration)
+
+    async def between(rounds: int) -> None:
+        if how == "both":
+            await networks.measure_more()
+        if calibration is not None:
+            for _ in range(math.ceil(SAMPLES / (rounds + 1))):
+                await calibration.measure()
+
+    real = _Real(done, experiment.real_again, between)
     await real.run(points, range(rounds))
 
     async def simulate_them(which: Sequence[Point], least: int = 0) -> None:
         overheads = calibration.keep() if calibration is not None else None
         if overheads is None and is_measured:
             overheads = await overheads_of_this_loop()
-        await _simulate_all(_simulated(which, shared, overheads, least), jobs, done)
+        chosen = {point.index for point in which}
+        known = [point for point in await networks.points() if point.index in chosen]
+        runs = networks.runs()
+        tasks = await anyio.to_thread.run_sync(_simulated, known, runs, overheads, least)
+        await _simulate_all(tasks, jobs, done)
 
     if how != "real":
         await simulate_them(points)
@@ -150,13 +163,13 @@ def _simulated(
 class _Real:
     """Runs points for real, in rounds; disturbed ones are run `again` so many times.
 
-    What calls cost is measured before each round and after the last one.
+    `between` is awaited before each round and after the last one, and told how many there are.
     """
 
-    def __init__(self, done: _Done, again: int, calibration: Calibration | None) -> None:
+    def __init__(self, done: _Done, again: int, between: Callable[[int], Awaitable[None]]) -> None:
         self._done = done
         self._again = again
-        self._calibration = calibration
+        self._between = between
 
     async def run(self, points: Sequence[Point], repeats: range) -> None:
         """These repeats of all these points."""
@@ -166,20 +179,14 @@ class _Real:
         tasks = [Task(point, repeat) for repeat in repeats for point in points]
         for task in tasks:
             if task.point is points[0]:
-                await self._calibrate(len(repeats))
+                await self._between(len(repeats))
             done.take(await run_task(task))
-        await self._calibrate(len(repeats))
+        await self._between(len(repeats))
         for attempt in range(self._again):
             disturbed = [task for task in tasks if done.run_of(task, "real").is_disturbed]
             done.expect(len(disturbed))
             for task in disturbed:
                 done.take_calmer(await run_task(task), attempt + 2)
-
-    async def _calibrate(self, rounds: int) -> None:
-        """Measure often enough to know what is usual."""
-        if self._calibration is not None:
-            for _ in range(math.ceil(SAMPLES / (rounds + 1))):
-                await self._calibration.measure()
 
 
 async def _simulate_all(tasks: list[Task], jobs: int, done: _Done) -> None:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from msgspec.structs import replace
 
-from nnasync.experiments import Network, RunResult, RunTimes, Span
+from nnasync.experiments import Network, Poisson, RunResult, RunTimes, Span
 from nnasync.experiments import measured_together as module
 from nnasync.experiments.latencies import Latencies
 from nnasync.experiments.measured_together import (
     Kind,
-    measured_together,
+    Together,
     quantiles_ms,
     times_by_company,
 )
 from nnasync.experiments.record import Outcome, RequestRow, StreamResult
+from nnasync.experiments.workload import Workload, offered_load
 from nnasync.hal import Priority
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -111,7 +113,47 @@ async def test_a_network_is_measured_beside_itself(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(module, "_WARM_MS", 0.0)
     kind = Kind(WORDS, Priority.HIGH)
     network = Network(WORDS, (0.1,), times=RunTimes((0.1,)))
-    found, runs = await measured_together({kind: network}, 2)
+    together = Together({kind: network}, 2)
+    await together.measure()
+    await together.measure_more()
+    found = together.networks()
     assert list(found) == [kind]
     assert found[kind].mean_ns > 0
-    assert [len(run.streams) for run in runs] == [1, 1]
+    assert {len(run.streams) for run in together.runs} == {1}
+
+
+@pytest.mark.anyio
+async def test_runs_that_others_did_not_disturb_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Three attempts at the first load, one at the second, and then one more at each.
+    stolen = iter([0.3, 0.2, 0.4, 0.0, 0.25, 0.02])
+    loads = []
+
+    class Meter:
+        def read(self) -> SimpleNamespace:
+            return SimpleNamespace(others=0.0, stolen=next(stolen))
+
+    async def run(workload: Workload, cores: int, **_: object) -> RunResult:
+        loads.append(round(offered_load(workload, cores), 3))
+        return replace(run_of(), seed=len(loads))
+
+    monkeypatch.setattr(module, "CpuMeter", Meter)
+    monkeypatch.setattr(module, "run_real", run)
+    networks = {
+        Kind("large", Priority.LOW): Network("large", (5.0,)),
+        Kind("small", Priority.HIGH): Network("small", (1.0,)),
+    }
+    together = Together(networks, 2)
+    await together.measure()
+    assert [run.seed for run in together.runs] == [2, 4]
+    await together.measure_more()
+    await together.measure_more()
+    assert [run.seed for run in together.runs] == [2, 4, 6]
+    assert loads == [0.4, 0.4, 0.4, 0.8, 0.4, 0.8]
+
+
+def test_small_networks_do_not_come_too_often_for_a_loop() -> None:
+    networks = {
+        Kind(name, Priority.LOW): Network(name, (0.001,)) for name in ("a.tflite", "b.tflite")
+    }
+    streams = module._streams(networks, 1.6)
+    assert [stream.arrivals for stream in streams] == [Poisson(600.0)] * 2

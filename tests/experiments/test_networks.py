@@ -22,7 +22,7 @@ from nnasync.experiments import (
 )
 from nnasync.experiments import networks as module
 from nnasync.experiments.measured_together import Kind
-from nnasync.experiments.networks import measured, with_measured_networks
+from nnasync.experiments.networks import MeasuredNetworks, measured
 
 ROOT = Path(__file__).resolve().parents[2]
 WORDS = str(ROOT / "nnasync" / "cli" / "demo_data" / "words.nnm")
@@ -39,13 +39,26 @@ def experiment(model: str = WORDS, **changes: object) -> Experiment:
     return replace(whole, **changes)
 
 
-async def together(
-    networks: Mapping[Kind, Network], cores: int
-) -> tuple[dict[Kind, Network], tuple[RunResult, ...]]:
-    """Each is half as slow again beside any."""
-    names = map(str, range(len(networks)))
-    times = RunTimes((2.0,), dict.fromkeys(names, (3.0,)))
-    return {kind: replace(each, times=times) for kind, each in networks.items()}, ()
+class Shared:
+    """Stands for networks that are run together; each is half as slow again beside any."""
+
+    def __init__(self, networks: Mapping[Kind, Network], cores: int) -> None:
+        self._networks = networks
+        self.usual_ms = 2.0
+        self.runs: tuple[RunResult, ...] = ()
+
+    async def measure(self) -> None:
+        """Nothing to do."""
+
+    async def measure_more(self) -> None:
+        """The networks turn out to be slower."""
+        self.usual_ms += 1.0
+
+    def networks(self) -> dict[Kind, Network]:
+        names = map(str, range(len(self._networks)))
+        times = RunTimes((self.usual_ms,), dict.fromkeys(names, (3.0,)))
+        found = self._networks.items()
+        return {kind: replace(each, steps_ms=(self.usual_ms,), times=times) for kind, each in found}
 
 
 @pytest.mark.slow
@@ -69,20 +82,31 @@ async def test_each_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(module, "WaitMeter", Calm)
     monkeypatch.setattr(module, "measured", told)
-    monkeypatch.setattr(module, "measured_together", together)
+    monkeypatch.setattr(module, "Together", Shared)
     sweep = {"cores": [1, 2], "load": [0.2, 0.4]}
-    points, runs = await with_measured_networks(experiment("net.tflite", sweep=sweep).points())
+    networks = await MeasuredNetworks.of(experiment("net.tflite", sweep=sweep).points())
+    points = await networks.points()
     assert asked == [("net.tflite", 1), ("net.tflite", 2)]
     costs = [point.experiment.streams[0].cost for point in points]
     times = RunTimes((2.0,), {"words": (3.0,)})
     assert costs == [Network("net.tflite", (2.0,), times=times)] * 4
-    assert set(runs) == {0, 1, 2, 3}
+    assert set(networks.runs()) == {0, 1, 2, 3}
+
+    # What is measured later changes the costs, not the rates of what was run for real meanwhile.
+    await networks.measure_more()
+    later = await networks.points()
+    assert [point.experiment.streams[0].cost.mean_ns for point in later] == [3_000_000] * 4
+    rates = [point.experiment.workload().streams[0].arrivals for point in points]
+    assert [point.experiment.workload().streams[0].arrivals for point in later] == rates
+    found = [each.rate_hz for each in rates if isinstance(each, Poisson)]
+    assert found == pytest.approx([100, 200, 200, 400])
 
 
 async def test_networks_that_say_what_they_cost_are_not_measured() -> None:
     stream = Stream(name="words", arrivals=Poisson(100), cost=Network("none.tflite", (1.0,)))
     points = Experiment(streams=(stream,), sweep={"load": [0.5]}).points()
-    assert await with_measured_networks(points) == (points, {})
+    networks = await MeasuredNetworks.of(points)
+    assert (await networks.points(), networks.runs()) == (points, {})
 
 
 async def test_a_load_without_open_arrivals_is_told_after_measuring(
@@ -92,11 +116,11 @@ async def test_a_load_without_open_arrivals_is_told_after_measuring(
         return Network(model, (2.0,))
 
     monkeypatch.setattr(module, "measured", told)
-    monkeypatch.setattr(module, "measured_together", together)
+    monkeypatch.setattr(module, "Together", Shared)
     closed = Stream(name="words", arrivals=ClosedLoop(1, 5.0), cost=Network(WORDS))
     broken = experiment(streams=(closed,), sweep={}, load=0.5)
     with pytest.raises(ExperimentError, match="no stream has open arrivals"):
-        await with_measured_networks(broken.points())
+        await MeasuredNetworks.of(broken.points())
 
 
 async def test_what_is_measured_has_steps_and_times(monkeypatch: pytest.MonkeyPatch) -> None:
