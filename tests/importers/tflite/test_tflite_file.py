@@ -102,3 +102,16 @@ def test_a_list_that_many_operators_refer_to_is_refused() -> None:
     ops = [Op("NEG", (0,), (1,))] * 2000
     with pytest.raises(ModelError, match="parts of the file refer to it too often"):
         read_file(memoryview(tflite_file([many, many], ops, [0], [1])))
+
+
+def test_what_is_said_of_sparsity_must_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    add = tflite.TensorAddIsVariable
+
+    def with_sparsity(b: Any, is_variable: bool) -> None:
+        add(b, is_variable)
+        b.PrependUint32Slot(6, 0x7FFFFFFF, 0)
+
+    monkeypatch.setattr(tflite, "TensorAddIsVariable", with_sparsity)
+    content = tflite_file([floats(2), floats(2)], [Op("NEG", (0,), (1,))], [0], [1])
+    with pytest.raises(ModelError, match="tensor 0: "):
+        read_file(memoryview(content))

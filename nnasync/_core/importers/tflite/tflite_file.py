@@ -7,10 +7,22 @@ hostile one may refer to the same bytes often.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
 
-from nnasync._core.formats.flatbuffer import BROKEN, Table, empty, fields, root, text
+from nnasync._core.formats.flatbuffer import (
+    BROKEN,
+    Rows,
+    Table,
+    bytes_at,
+    count_at,
+    fields,
+    numbers_at,
+    places_at,
+    root,
+    text,
+)
 from nnasync._core.formats.tflite_schema import (
     FILE_TABLES,
     OPERATORS,
@@ -35,7 +47,7 @@ _NO_VALUE = (0, 0)
 _OPERATORS, _OPTIONS, _TYPES = OPERATORS.split(), OPTIONS.split(), TENSOR_TYPES.split()
 
 
-class Quantization(Struct, frozen=True):
+class Quantization(Struct, frozen=True, gc=False):
     """Scales and zero points of a tensor: one of each, or one per index of a dimension."""
 
     scales: tuple[float, ...] = ()
@@ -43,7 +55,10 @@ class Quantization(Struct, frozen=True):
     dimension: int = 0
 
 
-class TensorInfo(Struct, frozen=True):
+_NOT_QUANTIZED = Quantization()
+
+
+class TensorInfo(Struct, frozen=True, gc=False):
     """One tensor; `offset` and `length` are its constant value's bytes in the file, if any.
 
     `open_shape` is the shape with 0 for each dimension that the file leaves open.
@@ -70,7 +85,7 @@ def labeled(index: int, info: TensorInfo) -> str:
     return f'tensor {index} "{info.name}"'
 
 
-class OperatorInfo(Struct, frozen=True):
+class OperatorInfo(Struct, frozen=True, gc=False):
     """One operator; inputs that are left out are -1.
 
     `intermediates` are tensors that only say how values inside the operator are quantized,
@@ -131,6 +146,22 @@ class _Reader:
         self._data = data
         self._budget = 2 * len(data) + 4096
         self._where = "header"
+        self._buffers = Rows(data, _KNOWN["Buffer"], "Data Offset Size")
+        self._tensors = Rows(
+            data,
+            _KNOWN["Tensor"],
+            "Shape Type Buffer Name Quantization IsVariable Sparsity ShapeSignature",
+        )
+        self._quantizations = Rows(
+            data, _KNOWN["QuantizationParameters"], "Scale ZeroPoint QuantizedDimension"
+        )
+        self._operators = Rows(
+            data,
+            _KNOWN["Operator"],
+            "OpcodeIndex Inputs Outputs Intermediates CustomOptions BuiltinOptionsType "
+            "BuiltinOptions",
+        )
+        self._options: dict[str, Rows] = {}
 
     def read(self) -> File:
         try:
@@ -150,9 +181,7 @@ class _Reader:
             self._operator_name(code)
             for code in self._tables(model, "OperatorCodes", "OperatorCode", "operator code")
         ]
-        buffers = [
-            self._extent(buffer) for buffer in self._tables(model, "Buffers", "Buffer", "buffer")
-        ]
+        buffers = [self._extent(place) for place in self._places(model, "Buffers", "buffer")]
         graphs = [
             self._graph(graph, codes, buffers)
             for graph in self._tables(model, "Subgraphs", "SubGraph", "subgraph")
@@ -203,19 +232,16 @@ class _Reader:
         self, graph: Table, codes: Sequence[str], buffers: Sequence[tuple[int, int]]
     ) -> Graph:
         tensors = [
-            self._tensor(tensor, buffers)
-            for tensor in self._tables(graph, "Tensors", "Tensor", "tensor")
+            self._tensor(place, buffers) for place in self._places(graph, "Tensors", "tensor")
         ]
         operators = [
-            self._operator(index, operator, codes, tensors)
-            for index, operator in enumerate(
-                self._tables(graph, "Operators", "Operator", "operator")
-            )
+            self._operator(index, place, codes, tensors)
+            for index, place in enumerate(self._places(graph, "Operators", "operator"))
         ]
         self._where = "subgraph inputs"
-        inputs = self._tensor_indices(graph, "Inputs", len(tensors), optional=False)
+        inputs = self._tensor_indices(graph.target("Inputs"), "inputs", 0, len(tensors))
         self._where = "subgraph outputs"
-        outputs = self._tensor_indices(graph, "Outputs", len(tensors), optional=False)
+        outputs = self._tensor_indices(graph.target("Outputs"), "outputs", 0, len(tensors))
         return Graph(tuple(tensors), tuple(operators), inputs, outputs)
 
     def _charge(self, size: int) -> None:
@@ -232,33 +258,47 @@ class _Reader:
             yield entry
             self._where = f"{what} {index}"
 
-    def _vector(self, table: Table, field: str, itemsize: int = 4) -> tuple[Any, ...]:
-        numbers = table.numbers(field)
-        if numbers:
-            self._charge(itemsize * len(numbers))
+    def _places(self, table: Table, field: str, what: str) -> Iterator[int]:
+        """The places of the tables of a list, each announced before it is read."""
+        self._where = f"{what}s"
+        place = table.target(field)
+        self._charge(_TABLE_BYTES * count_at(self._data, place))
+        places = places_at(self._data, place)
+        self._where = f"{what} 0"
+        for index, each in enumerate(places, 1):
+            yield each
+            self._where = f"{what} {index}"
+
+    def _vector(self, place: int, letter: str = "i", itemsize: int = 4) -> tuple[Any, ...]:
+        if not place:
+            return ()
+        numbers = numbers_at(self._data, place, letter)
+        self._charge(itemsize * len(numbers))
         return numbers
 
-    def _bytes(self, table: Table, field: str) -> bytes:
-        content = table.bytes(field)
+    def _bytes(self, place: int) -> bytes:
+        if not place:
+            return b""
+        content = bytes_at(self._data, place)
         self._charge(len(content))
         return content
 
     def _text(self, table: Table, field: str) -> str:
-        return text(self._bytes(table, field))
+        return text(self._bytes(table.target(field)))
 
     def _operator_name(self, code: Table) -> str:
         number = max(code.integer("BuiltinCode"), code.integer("DeprecatedBuiltinCode"))
         name = _named(_OPERATORS, number, "operator")
         return f"CUSTOM {self._text(code, 'CustomCode')}" if name == "CUSTOM" else name
 
-    def _extent(self, buffer: Table) -> tuple[int, int]:
+    def _extent(self, place: int) -> tuple[int, int]:
         """Offset and length of a buffer's bytes in the file, inside of its table or behind all."""
-        offset, length = buffer.integer("Offset"), buffer.integer("Size")
-        inside = buffer.extent("Data")
-        if offset > 1 and inside[1]:
+        data, offset, length = self._buffers.at(place)
+        count = count_at(self._data, data)
+        if offset > 1 and count:
             raise ModelError(f"is broken: {self._where}: states its bytes and where else they are")
         if offset <= 1:
-            offset, length = inside
+            offset, length = data + 4, count
             if not length:
                 return (0, 0)
         if offset + length > len(self._data):
@@ -268,84 +308,108 @@ class _Reader:
             )
         return (offset, length)
 
-    def _tensor(self, tensor: Table, buffers: Sequence[tuple[int, int]]) -> TensorInfo:
-        shape = self._vector(tensor, "Shape")
+    def _tensor(self, place: int, buffers: Sequence[tuple[int, int]]) -> TensorInfo:
+        sizes, type, buffer, name, quantization, is_variable, sparsity, signature = (
+            self._tensors.at(place)
+        )
+        shape = self._vector(sizes)
         if shape and min(shape) < 0:
             raise ModelError(f"is broken: {self._where}: has shape {list(shape)}")
-        number = tensor.integer("Buffer")
-        offset, length = buffers[number] if number else _NO_VALUE
-        signature = self._vector(tensor, "ShapeSignature")
+        offset, length = buffers[buffer] if buffer else _NO_VALUE
+        if sparsity:
+            Table(self._data, sparsity, {}, {})  # Which must be there, whatever it says.
         return TensorInfo(
-            name=self._text(tensor, "Name"),
-            type=_named(_TYPES, tensor.integer("Type"), "type"),
-            shape=shape,
-            quantization=self._quantization(
-                tensor.table("Quantization", _KNOWN["QuantizationParameters"])
-            ),
-            is_variable=bool(tensor.number("IsVariable")),
-            offset=offset,
-            length=length,
-            open_shape=_opened(shape, signature),
-            is_sparse=tensor.table("Sparsity", {}) is not None,
+            text(self._bytes(name)),
+            _named(_TYPES, type, "type"),
+            shape,
+            self._quantization(quantization) if quantization else _NOT_QUANTIZED,
+            is_variable,
+            offset,
+            length,
+            _opened(shape, self._vector(signature)) if signature else shape,
+            sparsity != 0,
         )
 
-    def _quantization(self, quantization: Table | None) -> Quantization:
-        if quantization is None:
-            return Quantization()
-        return Quantization(
-            scales=self._vector(quantization, "Scale"),
-            zero_points=self._vector(quantization, "ZeroPoint", 8),
-            dimension=quantization.integer("QuantizedDimension"),
-        )
+    def _quantization(self, place: int) -> Quantization:
+        scales, zero_points, dimension = self._quantizations.at(place)
+        return Quantization(self._vector(scales, "f"), self._vector(zero_points, "q", 8), dimension)
 
     def _operator(
-        self, index: int, operator: Table, codes: Sequence[str], tensors: Sequence[TensorInfo]
+        self, index: int, place: int, codes: Sequence[str], tensors: Sequence[TensorInfo]
     ) -> OperatorInfo:
-        name, count = codes[operator.integer("OpcodeIndex")], len(tensors)
+        code, inputs, outputs, intermediates, custom_options, kind, options = self._operators.at(
+            place
+        )
+        name, count = codes[code], len(tensors)
         self._where = f"operator {index} ({name})"
-        inputs = self._tensor_indices(operator, "Inputs", count, optional=True)
-        outputs = self._tensor_indices(operator, "Outputs", count, optional=False)
-        used = [tensors[each] for each in (*inputs, *outputs) if each >= 0]
-        self._charge(sum(len(each.shape) + len(each.scales) for each in used) // _FREE_NUMBERS)
+        given = self._tensor_indices(inputs, "inputs", -1, count)
+        made = self._tensor_indices(outputs, "outputs", 0, count)
+        numbers = 0
+        for each in (*given, *made):
+            if each >= 0:
+                numbers += len(tensors[each].shape) + len(tensors[each].quantization.scales)
+        self._charge(numbers // _FREE_NUMBERS)
         return OperatorInfo(
-            index=index,
-            name=name,
-            inputs=inputs,
-            outputs=outputs,
-            options=self._options(operator, name),
-            intermediates=self._tensor_indices(operator, "Intermediates", count, optional=True),
-            custom_options=self._bytes(operator, "CustomOptions"),
+            index,
+            name,
+            given,
+            made,
+            self._parameters(name, kind, options),
+            self._tensor_indices(intermediates, "intermediates", -1, count),
+            self._bytes(custom_options),
         )
 
-    def _tensor_indices(
-        self, table: Table, field: str, count: int, *, optional: bool
-    ) -> tuple[int, ...]:
-        indices = self._vector(table, field)
-        for index in indices:
-            if not (-1 if optional else 0) <= index < count:
-                raise ModelError(
-                    f"is broken: {self._where}: {field.lower()} name tensor {index} of {count}"
-                )
+    def _tensor_indices(self, place: int, field: str, least: int, count: int) -> tuple[int, ...]:
+        """A list of numbers of tensors, from `least` to below `count`."""
+        if not place:
+            return ()
+        indices = self._vector(place)
+        if indices and (min(indices) < least or max(indices) >= count):
+            wrong = next(each for each in indices if not least <= each < count)
+            raise ModelError(f"is broken: {self._where}: {field} name tensor {wrong} of {count}")
         return indices
 
-    def _options(self, operator: Table, name: str) -> dict[str, Option]:
+    def _parameters(self, name: str, kind: int, place: int) -> dict[str, Option]:
         """All parameters of an operator, with the schema's defaults."""
         expected = PARAMETERS.get(name, "")
         if not expected:
             return {}
         known = fields(TABLES[expected])
-        kind = operator.integer("BuiltinOptionsType")
-        table = operator.table("BuiltinOptions", known)
-        if kind and (_named(_OPTIONS, kind, "") != expected or table is None):
+        if kind and (_named(_OPTIONS, kind, "") != expected or not place):
             raise ModelError(f"is broken: {self._where}: its options are not {expected}")
-        if not kind or table is None:
-            table = empty(known)
-        return {field: self._option(table, field, type) for field, (_, type, _) in known.items()}
+        if not place or not known:
+            return _defaults(expected)
+        rows = self._options.get(expected)
+        if rows is None:
+            rows = self._options[expected] = Rows(self._data, known)
+        row = rows.at(place)
+        if not kind:
+            return _defaults(expected)
+        found = dict(zip(known, row, strict=True))
+        for field in _lists(expected):
+            found[field] = self._list(known[field][1], found[field])
+        return found
 
-    def _option(self, table: Table, field: str, type: str) -> Option:
-        if type == "text":
-            return self._text(table, field)
-        return self._vector(table, field) if type.startswith("*") else table.number(field)
+    def _list(self, type: str, place: int) -> Option:
+        return text(self._bytes(place)) if type == "text" else self._vector(place, type[1])
+
+
+@functools.cache
+def _lists(options: str) -> Sequence[str]:
+    """Those of the parameters in a table that are no single number."""
+    return [
+        field
+        for field, (_, type, _) in fields(TABLES[options]).items()
+        if type == "text" or type.startswith("*")
+    ]
+
+
+def _defaults(options: str) -> dict[str, Option]:
+    """The parameters in a table of which none is stated."""
+    found: dict[str, Option] = {}
+    for field, (_, type, number) in fields(TABLES[options]).items():
+        found[field] = "" if type == "text" else () if type.startswith("*") else number
+    return found
 
 
 def _opened(shape: Shape, signature: Sequence[int]) -> Shape:
