@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from nnasync._core.formats.litert_limits import LiteRTUnsupported, check_operator
+from nnasync._core.formats.litert_limits import LiteRTUnsupported, check_operator, check_tensor
 from nnasync.hal import Struct
 
 SUMS = ("ADD", "SUB", "SQUARED_DIFFERENCE")
@@ -22,6 +22,8 @@ class Tensor(Struct, frozen=True):
 
 def check(name: str, *tensors: Tensor) -> None:
     """The last one is the output."""
+    for tensor in tensors:
+        check_tensor(tensor)
     check_operator(name, tensors[:-1], tensors[-1:])
 
 

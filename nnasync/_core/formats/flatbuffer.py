@@ -235,8 +235,10 @@ def numbers_at(data: memoryview, place: int, letter: str) -> tuple[Any, ...]:
     if not place:
         return ()
     (count,) = _offset(data, place)
+    numbers: tuple[Any, ...]
     if count < _FEW:
-        return _few[letter][count](data, place + 4)
+        numbers = _few[letter][count](data, place + 4)
+        return numbers
     if place + count * _bytes[letter] > len(data):
         raise ValueError(f"a list of {count} numbers reaches beyond the end")
     return struct.unpack_from(f"<{count}{letter}", data, place + 4)

@@ -47,6 +47,7 @@ _SHIFT_OF_SUMS = 20
 _NARROW = ("INT8", "UINT8", "INT16")
 _SUMS = ("ADD", "SUB", "SQUARED_DIFFERENCE")
 _COMPARISONS = ("EQUAL", "NOT_EQUAL", "LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL")
+_WITH_RULES = frozenset({*_SUMS, *_COMPARISONS, "RSQRT", "BATCH_MATMUL"})
 
 
 def check_scales(scales: Sequence[float]) -> None:
@@ -58,20 +59,26 @@ def check_scales(scales: Sequence[float]) -> None:
             )
 
 
+def check_tensor(tensor: Quantized) -> None:
+    """Raise Unsupported for a tensor of anybody's file that ends the process where it is used."""
+    if tensor.type in _NARROW:
+        # Of scales by channel, that of one whose weights are all 0 may be 0 itself.
+        scales = tensor.scales
+        check_scales(scales if len(scales) < 2 else [scale for scale in scales if scale])
+
+
 def check_operator(name: str, inputs: Sequence[Quantized], outputs: Sequence[Quantized]) -> None:
     """Raise Unsupported for an operator of anybody's file that ends the process.
 
-    What LiteRT refuses by itself, with an error, passes.
+    Its tensors are those that `check_tensor` takes. What LiteRT refuses by itself, with an error,
+    passes.
     """
+    if name not in _WITH_RULES:
+        return
     compared = [*inputs, *outputs] if name in _SUMS else list(inputs)
-    for tensor in (*inputs, *outputs):
-        if tensor.type in _NARROW:
-            # Of scales by channel, that of one whose weights are all 0 may be 0 itself.
-            by_channel = len(tensor.scales) > 1
-            check_scales([scale for scale in tensor.scales if scale or not by_channel])
     if not any(tensor.type in _NARROW for tensor in compared):
         return
-    if name in (*_SUMS, *_COMPARISONS, "RSQRT"):
+    if name != "BATCH_MATMUL":
         plain = name in ("ADD", "SUB") and all(each.type == "INT16" for each in compared)
         if plain and not any(tensor.scales for tensor in compared):
             return

@@ -24,9 +24,14 @@ _COMPUTED = (
 )
 
 
+def most_bytes(file_bytes: int) -> int:
+    """How large a value of a file of this size may be."""
+    return _LEAST_BYTES + _SHARE * file_bytes
+
+
 def check_value(label: str, shape: Shape, nbytes: int, file_bytes: int) -> None:
     """Raise ModelError for a value that is larger than a file of this size may have."""
-    most = _LEAST_BYTES + _SHARE * file_bytes
+    most = most_bytes(file_bytes)
     if nbytes > most:
         raise ModelError(
             f"{label} of shape {list(shape)} takes {nbytes} bytes, a value of a file of"

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from nnasync._core.formats.value_sizes import check_value
+from nnasync._core.formats.value_sizes import check_value, most_bytes
 from nnasync._core.importers.tflite.tflite_file import Graph, OperatorInfo
 from nnasync.hal import Array, Shape
 
@@ -30,6 +30,7 @@ _INTEGERS = ("INT32", "INT64")
 _NUMBERS = (*_INTEGERS, "FLOAT32")
 _TABLE_BYTES = 40
 """XNNPACK interpolates by a table with four addresses and two weights for each pixel."""
+_NOTHING: frozenset[int] = frozenset()
 _SAME = 0
 """The number of the padding with which windows are put at every step."""
 
@@ -76,16 +77,18 @@ def check_sizes(graph: Graph, data: memoryview) -> None:
     """Raise ModelError where a value takes more memory than one of a file of this size may."""
     excess: dict[int, float] = {}
     known: dict[int, Shape] = {}
+    most = most_bytes(len(data))
     for operator in graph.operators:
-        larger = {index for index in operator.inputs if index in excess}
+        larger = {index for index in operator.inputs if index in excess} if excess else _NOTHING
         is_known = larger <= known.keys()
         site = _Site(graph, operator, data, known if is_known else {})
-        where = f"operator {operator.index} ({operator.name})"
         if operator.name == "RESIZE_BILINEAR":
             pixels = math.prod(_sizes(_listed(1), site))
-            check_value(f"{where}: a table", (pixels,), pixels * _TABLE_BYTES, len(data))
-        sizes = _sizes(_RULES.get(operator.name, _unknown), site)
-        factor = max((excess[index] for index in larger), default=1.0)
+            label = f"{_named(operator)}: a table"
+            check_value(label, (pixels,), pixels * _TABLE_BYTES, len(data))
+        rule = _RULES.get(operator.name)
+        sizes = _NONE if rule is None else _sizes(rule, site)
+        factor = max([excess[index] for index in larger], default=1.0)
         for index in operator.outputs:
             info = graph.tensors[index]
             stated = max(1, math.prod(info.shape))
@@ -99,7 +102,12 @@ def check_sizes(graph: Graph, data: memoryview) -> None:
             if is_known and sizes != _NONE and operator.name not in _COUNTED:
                 known[index] = sizes
             nbytes = math.ceil(by_rule * stated) * _BYTES.get(info.type, 1)
-            check_value(f"{where}: a result", info.shape, nbytes, len(data))
+            if nbytes > most:
+                check_value(f"{_named(operator)}: a result", info.shape, nbytes, len(data))
+
+
+def _named(operator: OperatorInfo) -> str:
+    return f"operator {operator.index} ({operator.name})"
 
 
 def _sizes(rule: _Rule, site: _Site) -> Shape:
@@ -187,30 +195,29 @@ def _in_blocks(site: _Site) -> Sequence[float]:
 
 
 def _convolved(site: _Site) -> Sequence[float]:
-    count, *window, last = site.shape(1)
-    reaches = [
-        (taps - 1) * max(1, site.option(f"Dilation{letter}Factor"))
-        for taps, letter in zip(window, "HW", strict=True)
-    ]
-    return _in_windows(site, reaches, last if site.operator.name == "DEPTHWISE_CONV_2D" else count)
+    count, rows, columns, last = site.shape(1)
+    high = (rows - 1) * max(1, site.option("DilationHFactor"))
+    wide = (columns - 1) * max(1, site.option("DilationWFactor"))
+    channels = last if site.operator.name == "DEPTHWISE_CONV_2D" else count
+    return _in_windows(site, high, wide, channels)
 
 
 def _pooled(site: _Site) -> Sequence[float]:
-    reaches = [site.option(f"Filter{name}") - 1 for name in ("Height", "Width")]
-    return _in_windows(site, reaches, site.shape(0)[-1])
+    high, wide = site.option("FilterHeight") - 1, site.option("FilterWidth") - 1
+    return _in_windows(site, high, wide, site.shape(0)[-1])
 
 
-def _in_windows(site: _Site, reaches: Sequence[int], channels: int) -> Sequence[float]:
+def _in_windows(site: _Site, high: int, wide: int, channels: int) -> Sequence[float]:
     """Of windows that reach so far beyond their first row and column."""
-    batch, *sizes, _ = site.shape(0)
-    starts = [
-        size if site.option("Padding") == _SAME else size - reach
-        for size, reach in zip(sizes, reaches, strict=True)
-    ]
-    steps = [
-        -(-n // site.option(f"Stride{letter}")) for n, letter in zip(starts, "HW", strict=True)
-    ]
-    return batch, *steps, channels
+    batch, rows, columns, _ = site.shape(0)
+    if site.option("Padding") != _SAME:
+        rows, columns = rows - high, columns - wide
+    return (
+        batch,
+        -(-rows // site.option("StrideH")),
+        -(-columns // site.option("StrideW")),
+        channels,
+    )
 
 
 def _connected(site: _Site) -> Sequence[float]:

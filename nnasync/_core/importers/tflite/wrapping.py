@@ -11,7 +11,11 @@ import msgspec
 import numpy as np
 
 from nnasync._core.deferred import deferred
-from nnasync._core.formats.litert_limits import LiteRTUnsupported, check_operator
+from nnasync._core.formats.litert_limits import (
+    LiteRTUnsupported,
+    check_operator,
+    check_tensor,
+)
 from nnasync._core.formats.whole import State, WholePort, own_type, whole
 from nnasync._core.importers.tflite.checking import check
 from nnasync._core.importers.tflite.interface import Interface, TflitePort
@@ -219,6 +223,7 @@ def _check_operators(file: File, data: memoryview, why_not: str) -> None:
     """
     found: dict[str, list[str]] = {}
     for number, graph in enumerate(file.graphs):
+        seen: set[int] = set()
         _check_mediapipe(graph)
         for operator in graph.operators:
             name = operator.name.removeprefix(_CUSTOM)
@@ -232,7 +237,7 @@ def _check_operators(file: File, data: memoryview, why_not: str) -> None:
             elif operator.name in (_HANDLE, _TABLE) or _overruns(graph, operator):
                 found.setdefault(operator.name, []).append(f"{operator.index}")
             else:
-                _check_limits(graph, operator)
+                _check_limits(graph, operator, seen)
                 _check_repeats(graph, operator, data)
         check_sizes(graph, data)
     if found:
@@ -281,46 +286,57 @@ _ZERO_POINTS = {"INT8": (-128, 127), "UINT8": (0, 255), "INT16": (-32768, 32767)
 """XNNPACK defines no tensor with another one, and LiteRT's delegate goes on without it."""
 
 
-def _check_limits(graph: Graph, operator: OperatorInfo) -> None:
-    """Raise ModelError for an operator that LiteRT does not refuse, but that ends the process."""
+def _check_limits(graph: Graph, operator: OperatorInfo, seen: set[int]) -> None:
+    """Raise ModelError for an operator that LiteRT does not refuse, but that ends the process.
+
+    `seen` are the tensors that were looked at for operators before it.
+    """
+    where = f"operator {operator.index} ({operator.name})"
     needed = _MAY_BE_LEFT_OUT.get(operator.name, len(operator.inputs))
     if -1 in operator.inputs[:needed] and not operator.name.startswith(_CUSTOM):
         place = operator.inputs.index(-1)
-        raise ModelError(f"operator {operator.index} ({operator.name}): input {place} is left out")
+        raise ModelError(f"{where}: input {place} is left out")
     if len(operator.inputs) < _LEAST_INPUTS.get(operator.name, 0):
-        count = len(operator.inputs)
-        raise ModelError(f"operator {operator.index} ({operator.name}): has {count} inputs")
+        raise ModelError(f"{where}: has {len(operator.inputs)} inputs")
     radius = operator.options.get("Radius", 0)
     if not isinstance(radius, int) or not 0 <= radius <= _LARGEST_RADIUS:
-        raise ModelError(f"operator {operator.index} ({operator.name}): has radius {radius}")
+        raise ModelError(f"{where}: has radius {radius}")
     _check_numbers(operator)
-    inputs, outputs = (
-        [graph.tensors[index] for index in indexes if index >= 0]
-        for indexes in (operator.inputs, operator.outputs)
-    )
-    for tensor in (*inputs, *outputs):
-        low, high = _ZERO_POINTS.get(tensor.type, (-math.inf, math.inf))
-        for point in tensor.quantization.zero_points:
-            if not low <= point <= high:
-                raise ModelError(
-                    f"operator {operator.index} ({operator.name}): a zero point of {point},"
-                    f" of {tensor.type} {low} to {high} are legal"
-                )
+    tensors = graph.tensors
     try:
+        for index in (*operator.inputs, *operator.outputs):
+            if index >= 0 and index not in seen:
+                _check_zero_points(tensors[index], where)
+                check_tensor(tensors[index])
+                seen.add(index)
+        inputs, outputs = (
+            [tensors[index] for index in indexes if index >= 0]
+            for indexes in (operator.inputs, operator.outputs)
+        )
         check_operator(operator.name, inputs, outputs)
     except LiteRTUnsupported as error:
-        raise ModelError(f"operator {operator.index} ({operator.name}): {error}") from error
+        raise ModelError(f"{where}: {error}") from error
+
+
+def _check_zero_points(tensor: TensorInfo, where: str) -> None:
+    low, high = _ZERO_POINTS.get(tensor.type, (-math.inf, math.inf))
+    for point in tensor.quantization.zero_points:
+        if not low <= point <= high:
+            raise ModelError(
+                f"{where}: a zero point of {point}, of {tensor.type} {low} to {high} are legal"
+            )
 
 
 def _check_numbers(operator: OperatorInfo) -> None:
     """Raise ModelError for options with which an operator ends the process."""
-    where = f"operator {operator.index} ({operator.name})"
-    for option in _AT_LEAST_ONE.get(operator.name, ()):
-        number = operator.options.get(option, 0)
+    name, options = operator.name, operator.options
+    where = f"operator {operator.index} ({name})"
+    for option in _AT_LEAST_ONE.get(name, ()):
+        number = options.get(option, 0)
         if not isinstance(number, int) or number < 1:
             raise ModelError(f"{where}: {option} is {number}, expected at least 1")
-    count = operator.options.get("NumSplits", 0)
-    if operator.name == "SPLIT" and count != len(operator.outputs):
+    count = options.get("NumSplits", 0)
+    if name == "SPLIT" and count != len(operator.outputs):
         raise ModelError(f"{where}: splits into {count}, and has {len(operator.outputs)} outputs")
 
 
