@@ -143,7 +143,8 @@ class Chosen(msgspec.Struct, frozen=True):
 
     `median_ns` of a run is known where it was measured, under these `circumstances`. Not final is
     what another compilation should not just repeat. `report` is there when the contender is ready
-    to finish; `staged` is its plan where another one may follow.
+    to finish; `staged` is its plan where another one may follow, `prepared` what it finished as,
+    where it did.
     """
 
     contender: Contender
@@ -153,6 +154,7 @@ class Chosen(msgspec.Struct, frozen=True):
     circumstances: Circumstances = QUIET
     report: Report = Report()
     staged: StagedPlan | None = None
+    prepared: PreparedModel | None = None
 
 
 class Share(msgspec.Struct, frozen=True):

@@ -36,20 +36,18 @@ _KNOWN = "fastest whose results agree, as measured before"
 
 
 class Begun(msgspec.Struct):
-    """What a thread found: the verdict of an earlier contest, and what may answer until the next.
+    """What a thread found for a spec: what may answer until the next contest.
 
-    spec: of the compilation. plan: is taken once; None where no engine of this process takes the
-    whole model.
+    chosen: is taken once; None where no engine of this process takes the whole model.
     """
 
     spec: CompileSpec
-    verdict: Verdict | None
-    plan: _Plan | None
+    chosen: Chosen | None
 
-    def taken(self) -> _Plan | None:
-        """The plan, which is the caller's from now on."""
-        plan, self.plan = self.plan, None
-        return plan
+    def taken(self) -> Chosen | None:
+        """What was chosen, which is the caller's from now on."""
+        chosen, self.chosen = self.chosen, None
+        return chosen
 
 
 class _Plan(msgspec.Struct, frozen=True):
@@ -73,11 +71,12 @@ def may_follow(spec: CompileSpec) -> bool:
     )
 
 
-def begin(spec: CompileSpec) -> Begun:
+def begin(spec: CompileSpec, missed: str = "") -> Begun:
     """Have the device that is ready soonest prepare a model, on the calling thread.
 
     A file is not translated for that where the engine that it was made for can run it as it is. No
-    loop may wait for this. Of the spec, `may_follow` is true. Raises as `first_answer` does.
+    loop may wait for this. Of the spec, `may_follow` is true; `missed` says why the cache did not
+    have it. Raises as `first_answer` does.
     """
     devices = [each for each in spec.devices if isinstance(each, EngineDevice)]
     known = _known(spec)
@@ -91,7 +90,7 @@ def begin(spec: CompileSpec) -> Begun:
         translated = spec.outlined(source if isinstance(source, Model) else source())
         if can_sample(translated.model):
             plan = _first(devices, translated, known.verdict)
-    return Begun(spec, known.verdict, plan)
+    return Begun(spec, None if plan is None else _chosen(plan, known.verdict, missed))
 
 
 async def first_answer(spec: CompileSpec, missed: str, begun: Begun | None) -> Chosen | None:
@@ -106,10 +105,9 @@ async def first_answer(spec: CompileSpec, missed: str, begun: Begun | None) -> C
     if begun is None and may_follow(spec):
         lead = next(each for each in spec.devices if isinstance(each, EngineDevice))
         begun = await lead.workers.helper_threads.run_unwrapped(
-            lambda: begin(spec), spec.name or "the model", spec.deadline
+            lambda: begin(spec, missed), spec.name or "the model", spec.deadline
         )
-    plan = None if begun is None else begun.taken()
-    return None if begun is None or plan is None else _chosen(plan, begun.verdict, missed)
+    return None if begun is None else begun.taken()
 
 
 def _first(
@@ -220,4 +218,11 @@ def _chosen(plan: _Plan, verdict: Verdict | None, missed: str) -> Chosen:
     )
     median_ns = chosen_ns(verdict.candidates) if verdict and is_best else None
     staged = None if stays else contender.stage(ripe_after=1)
-    return Chosen(contender, reason, median_ns, report=report, staged=staged)
+    return Chosen(
+        contender,
+        reason,
+        median_ns,
+        report=report,
+        staged=staged,
+        prepared=contender.finish(),
+    )

@@ -63,7 +63,7 @@ def compilation_of(
     That begins when the first plan was used enough, or has been there for `patience_s`.
     """
     contender, median_ns = chosen.contender, chosen.median_ns
-    prepared = contender.finish()
+    prepared = contender.finish() if chosen.prepared is None else chosen.prepared
     if isinstance(prepared, EnginePreparedModel) and median_ns is not None:
         prepared.estimate.observe(int(median_ns))
     later = None

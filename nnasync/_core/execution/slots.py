@@ -301,6 +301,11 @@ class Slots(IdleSlots[Slot]):
         if slot.era is self._era:
             self._idle.append(slot)
 
+    def adopt(self, slot: Slot) -> None:
+        """Take a slot that was made before, with memory of this process alone."""
+        slot.era = self._era or _NEVER
+        self.give_back(slot)
+
     def give_up(self, slot: Slot, request: Request) -> None:
         """Recycle a slot, of which this request was executed, when its device has let go of it."""
         if slot.era is self._era and self._has_let_go is not None:

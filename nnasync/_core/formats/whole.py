@@ -19,6 +19,7 @@ from nnasync.extensions import FileOperand, GraphOperation, encode, extension_of
 from nnasync.hal import (
     DataLocation,
     ExtensionNameAndPrefix,
+    Memory,
     Model,
     Operand,
     OperandLifeTime,
@@ -29,7 +30,6 @@ from nnasync.hal import (
     Subgraph,
 )
 from nnasync.kernels.tensor import Tensor
-from nnasync.memory import Pool
 
 _PREFIX = 1
 """What stands for the extension in such a model, where it is the only one."""
@@ -38,6 +38,22 @@ _PREFIX = 1
 def own_type(type: FileOperand) -> int:
     """A type of operands that the extension has, as it stands in such a model."""
     return encode(_PREFIX, type)
+
+
+class FileContent:
+    """The bytes of a file as memory that a model refers to, without a copy."""
+
+    __slots__ = ("view",)
+
+    name = "ashmem"
+
+    def __init__(self, content: bytes) -> None:
+        self.view = memoryview(content)
+
+    @property
+    def size(self) -> int:
+        """How many they are."""
+        return self.view.nbytes
 
 
 class WholePort(Struct, frozen=True):
@@ -57,7 +73,7 @@ class State(Struct, frozen=True):
 
 def whole(
     extension: str,
-    file: bytes | Pool,
+    file: bytes | Memory,
     label: str,
     *,
     name: str,
@@ -104,11 +120,11 @@ def whole(
     return model
 
 
-def _add_file(constants: Constants, file: bytes | Pool) -> None:
-    if isinstance(file, Pool):
-        constants.add_mapped(file, 0, file.array(np.uint8, (file.size,), 0))
-    else:
+def _add_file(constants: Constants, file: bytes | Memory) -> None:
+    if isinstance(file, bytes):
         constants.add(np.frombuffer(file, np.uint8))
+    else:
+        constants.add_mapped(file, 0, np.frombuffer(file.view, np.uint8))
 
 
 def _operand(port: WholePort, lifetime: OperandLifeTime, consumers: int) -> Operand:
@@ -170,10 +186,12 @@ def is_file(model: Model, operation: Operation, extension: str) -> bool:
 
 
 def file_of(model: Model, operation: Operation) -> bytes:
-    """The bytes of the file that an operation runs."""
+    """The bytes of the file that an operation runs; not copied where they are all of a memory."""
     operand = model.main.operands[operation.inputs[-1]]
     location = operand.location
     memory = memoryview(model.operand_values)
     if operand.lifetime == OperandLifeTime.CONSTANT_REFERENCE:
         memory = model.pools[location.pool_index].view
+    if location.length == memory.nbytes and isinstance(memory.obj, bytes):
+        return memory.obj
     return bytes(memory[location.offset : location.offset + location.length])

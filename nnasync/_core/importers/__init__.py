@@ -95,13 +95,14 @@ def load(
     return model
 
 
-def load_whole(path: str | os.PathLike[str]) -> Model:
+def load_whole(path: str | os.PathLike[str], content: bytes | None = None) -> Model:
     """The model in a file that is kept whole, to run until the translated one takes its place.
 
-    Raises ModelError where the two may differ in what callers see, or in what their states mean.
+    `content` is that of the file, where it was read before. Raises ModelError where the two may
+    differ in what callers see, or in what their states mean.
     """
     module = importlib.import_module(LOADERS[check_suffix(path)].partition(":")[0])
-    model: Model = module.wrap_replaceable(path)
+    model: Model = module.wrap_replaceable(path, content)
     _check_sizes(model, path)
     return model
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nnasync.hal import Array, DataLocation, OperandLifeTime
+from nnasync.hal import Array, DataLocation, Memory, OperandLifeTime
 from nnasync.memory import Pool, layout
 
 MAX_COPIED_BYTES = 128
@@ -21,14 +21,14 @@ class Constants:
 
     def __init__(self) -> None:
         self._arrays: list[Array] = []
-        self._mapped: dict[int, tuple[Pool, DataLocation]] = {}
+        self._mapped: dict[int, tuple[Memory, DataLocation]] = {}
 
     def add(self, array: Array) -> int:
         """Take an array (kept, not copied, until `finish`); returns its number."""
         self._arrays.append(np.ascontiguousarray(array))
         return len(self._arrays) - 1
 
-    def add_mapped(self, pool: Pool, offset: int, array: Array) -> int:
+    def add_mapped(self, pool: Memory, offset: int, array: Array) -> int:
         """Take an array that is a view of a pool; it is copied only if it is small."""
         number = self.add(array)
         if array.nbytes > MAX_COPIED_BYTES:
@@ -42,9 +42,9 @@ class Constants:
 
     def finish(
         self,
-    ) -> tuple[bytes, tuple[Pool, ...], list[tuple[OperandLifeTime, DataLocation]]]:
+    ) -> tuple[bytes, tuple[Memory, ...], list[tuple[OperandLifeTime, DataLocation]]]:
         """Operand values, pools, and the place of each constant by number."""
-        pools = list(dict.fromkeys(pool for pool, _ in self._mapped.values()))
+        pools: list[Memory] = list(dict.fromkeys(pool for pool, _ in self._mapped.values()))
         places = [(OperandLifeTime.CONSTANT_REFERENCE, DataLocation())] * len(self._arrays)
         for number, (pool, location) in self._mapped.items():
             where = DataLocation(pools.index(pool), location.offset, location.length)

@@ -42,6 +42,8 @@ Begin = Callable[[Callable[[], object], str], Fence | None]
 """Has another thread do something that is named; the fence is settled when that is over."""
 
 _PIECE_BYTES = 1 << 19
+_MOST_BYTES = 1 << 31
+"""Of a file that is read at once; larger ones are none, or have weights behind what is read."""
 _WITH_FLOATS = b"with floats outside"
 
 
@@ -74,7 +76,8 @@ class ModelSource(msgspec.Struct):
     name: str
     has_float_ports: bool = False
     _read: tuple[FileState, bytes] | None = None
-    _ahead: tuple[FileState, Model] | None = None
+    _content: bytes | None = None
+    _ahead: Model | None = None
 
     @classmethod
     def of(cls, given: object, io: str | None = None) -> ModelSource:
@@ -99,33 +102,38 @@ class ModelSource(msgspec.Struct):
     def digest(self, begin: Begin | None = None) -> bytes:
         """SHA-256 of the model, or of the file and what is made of it; raises OSError.
 
-        With `begin`, which has another thread do something, a file that takes long to digest is
-        loaded meanwhile, as one operation.
+        With `begin`, which has another thread do something, the file is read at once, to be loaded
+        as one operation; one that takes long to digest is loaded meanwhile.
         """
         if self.model is not None:
             return models.fingerprint(self.model)
-        if begin is None or os.stat(self._path).st_size <= _PIECE_BYTES:
-            self._read = _digested(self._path)
-        else:
-            self._read = self._digested_beside(begin)
+        self._read = _digested(self._path) if begin is None else self._taken_in(begin)
         digest = self._read[1]
         return hashlib.sha256(_WITH_FLOATS + digest).digest() if self.has_float_ports else digest
 
-    def _digested_beside(self, begin: Begin) -> tuple[FileState, bytes]:
-        """The state and the digest of the file, which is loaded while another thread reads it."""
-        todo, found = [_digested], list[tuple[FileState, bytes]]()
+    def _taken_in(self, begin: Begin) -> tuple[FileState, bytes]:
+        """The state and the digest of the file, whose content is kept."""
+        with open(self._path, "rb", buffering=0) as file:
+            state = FileState.of(os.fstat(file.fileno()))
+            if state.size > _MOST_BYTES:
+                return _digested(self._path)
+            content = self._content = file.read()
+        if len(content) <= _PIECE_BYTES:
+            return state, hashlib.sha256(content).digest()
+        todo, found = [hashlib.sha256], list[bytes]()
 
         def digest() -> None:
             with contextlib.suppress(IndexError):
-                digested = todo.pop()
-                found.append(digested(self._path))
+                sha256 = todo.pop()
+                found.append(sha256(content).digest())
 
         fence = begin(digest, self.name)
-        self._load_ahead()
+        with contextlib.suppress(NNError, OSError):  # What is wrong is told later.
+            self._ahead = importers.load_whole(self._path, content)
         digest()  # If no thread was free for it: then nobody may wait for one.
         if fence is not None and not found:
             fence.wait_blocking()
-        return found[0] if found else _digested(self._path)
+        return state, found[0] if found else hashlib.sha256(content).digest()
 
     def source(self) -> Model | Callable[[], Model]:
         """The model, or what loads it."""
@@ -137,25 +145,17 @@ class ModelSource(msgspec.Struct):
             return None
         return self._whole
 
-    def _load_ahead(self) -> None:
-        """Load the file as one operation, for the first who wants it so.
-
-        That may be while another thread digests it. What is wrong with the file is told later.
-        """
-        with contextlib.suppress(NNError, OSError):
-            state = FileState.of(os.stat(self._path))
-            self._ahead = state, importers.load_whole(self._path)
-
     def forget_ahead(self) -> None:
-        """Let go of what was loaded ahead and never used, since a plan was there."""
-        self._ahead = None
+        """Let go of what was read or loaded ahead and never used, since a plan was there."""
+        self._ahead = self._content = None
 
     def _whole(self) -> Model:
-        ahead, self._ahead = self._ahead, None
-        if ahead is not None and self._read is not None and ahead[0] == self._read[0]:
-            self._check_unchanged()
-            return ahead[1]
-        return self._unchanged(importers.load_whole)
+        ahead, content = self._ahead, self._content
+        self.forget_ahead()
+        if ahead is not None:
+            self._check_unchanged()  # What an importer maps is the file, not what was read of it.
+            return ahead
+        return self._unchanged(functools.partial(importers.load_whole, content=content))
 
     def _load(self) -> Model:
         model = self._unchanged(importers.load)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import logging
 import os
@@ -33,7 +32,7 @@ from nnasync._core.execution import Net
 from nnasync._core.execution.ports import R
 from nnasync._core.heap import HEAP
 from nnasync._core.runtime import told
-from nnasync._core.runtime.beginning import begin_compilation
+from nnasync._core.runtime.beginning import Beginning, begin_compilation, get_ready
 from nnasync._core.runtime.compile_request import (
     CompileOptions,
     ModelSource,
@@ -66,7 +65,7 @@ from nnasync._core.wakeup import Wakeup, in_thread, shield
 from nnasync._core.workers import Workers, WorkersStatistics
 from nnasync.device import Device, PreparedModel
 from nnasync.engine import Engine
-from nnasync.errors import BadState, MissedDeadline, ResourceExhausted
+from nnasync.errors import BadState, ResourceExhausted
 from nnasync.fences import Fence
 from nnasync.hal import ExecutionPreference, Model, Priority
 from nnasync.machine.decisions import decide
@@ -88,6 +87,7 @@ if TYPE_CHECKING:
     from nnasync._core.compilation.contest_process import ContestProcess
     from nnasync._core.compilation.first_answer import Begun
     from nnasync._core.execution import buffer
+    from nnasync._core.execution.ahead import Ahead
     from nnasync._core.execution.buffer import Buffer, Role
     from nnasync._core.runtime import rechecking, reviving
     from nnasync._core.runtime.rechecking import Rechecker
@@ -340,20 +340,19 @@ class Runtime:
         vlog.model("compile %s", source.name)
         mark = self.tracer.mark(Layer.RUNTIME, Phase.COMPILATION, source.name)
         with begun(spec.deadline), mark, self._plans.claim() as claim:
-            spec, ahead = await self._begun(source, spec, claim)
+            found = await self._begun(source, spec, claim)
+            spec = found.spec
             reviver = self._reviver(spec)
-            compile = functools.partial(self._compiled, spec, ahead)
+            compile = functools.partial(self._compiled, spec, found.begun)
             compilation = await self._plans.compiled(spec, compile, claim)
         source.forget_ahead()
         anytime = msgspec.structs.replace(spec, deadline=None)
         anew = msgspec.structs.replace(anytime, wait="best", again=True, in_background=True)
         compile = functools.partial(self._compiled, anew)
         again = functools.partial(self._plans.compiled_again, anytime, compile)
-        return await self._net(compilation, spec, reviver, again, is_pinned=is_pinned)
+        return await self._net(compilation, spec, reviver, again, found.ahead, is_pinned=is_pinned)
 
-    async def _begun(
-        self, source: ModelSource, spec: CompileSpec, claim: Claim
-    ) -> tuple[CompileSpec, Begun | None]:
+    async def _begun(self, source: ModelSource, spec: CompileSpec, claim: Claim) -> Beginning:
         """The spec with what this runtime knows of the model and the devices, and a first plan."""
         if isinstance(spec.source, Model):
             await self._devices.check_extensions(spec.source)
@@ -418,6 +417,7 @@ class Runtime:
         spec: CompileSpec,
         reviver: Reviver | None,
         again: Callable[[str], Awaitable[Compilation]],
+        ahead: Ahead | None,
         *,
         is_pinned: bool,
     ) -> Net[Any]:
@@ -450,10 +450,7 @@ class Runtime:
         if spec.deadline is not None:
             until = min(until, spec.deadline)
         try:
-            with contextlib.suppress(MissedDeadline):
-                await self._workers.helper_threads.run(
-                    net._get_ready, net.model.name or "a network", until
-                )
+            await get_ready(net, ahead, self._workers.helper_threads, until)
         except BaseException:
             net.close()
             raise

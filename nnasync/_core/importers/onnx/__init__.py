@@ -108,18 +108,24 @@ def translate(path: str | os.PathLike[str], *, shapes: Shapes | None = None) -> 
         raise _named(path, error) from error
 
 
-def wrap(path: str | os.PathLike[str], *, shapes: Shapes | None = None) -> Model:
-    """The model as one operation of the extension org.nnasync.onnx; raises ModelError."""
-    message, graph, is_changed = _read(path, shapes)
+def wrap(
+    path: str | os.PathLike[str], *, shapes: Shapes | None = None, content: bytes | None = None
+) -> Model:
+    """The model as one operation of the extension org.nnasync.onnx; raises ModelError.
+
+    `content` is that of the file, where it was read before.
+    """
+    message, graph, is_changed = _read(path, shapes, content)
     return with_labels(message, _wrapped(path, message, graph, shapes, "", is_changed=is_changed))
 
 
-def wrap_replaceable(path: str | os.PathLike[str]) -> Model:
+def wrap_replaceable(path: str | os.PathLike[str], content: bytes | None = None) -> Model:
     """The model as one operation whose place the translated one can take; raises ModelError.
 
-    Wide types are its own, which tells that they may not be those of `translate`.
+    Wide types are its own, which tells that they may not be those of `translate`. What runs is the
+    file, mapped, though its content may be at hand: it is large, and not needed for long.
     """
-    return wrap(path)
+    return wrap(path, content=content)
 
 
 def metadata(path: str | os.PathLike[str]) -> Metadata:
@@ -147,11 +153,12 @@ def _wrapped(
 
 
 def _read(
-    path: str | os.PathLike[str], shapes: Shapes | None = None
+    path: str | os.PathLike[str], shapes: Shapes | None = None, content: bytes | None = None
 ) -> tuple[Any, OnnxGraph, bool]:
     """The message, its graph, and whether the message is another one than in the file."""
+    content = read_bytes(path) if content is None else content
     try:
-        message, is_changed = parse(read_bytes(path), Path(path).resolve().parent)
+        message, is_changed = parse(content, Path(path).resolve().parent)
         is_changed |= with_numbers_outside(message)
         is_changed |= with_bytes_outside(message)
         graph = read_graph(message)

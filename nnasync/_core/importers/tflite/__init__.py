@@ -14,19 +14,20 @@ import functools
 import logging
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from nnasync._core.deferred import deferred
 from nnasync._core.formats.metadata import Metadata
+from nnasync._core.formats.whole import FileContent
 from nnasync._core.importers.tflite.checking import check
 from nnasync._core.importers.tflite.interface import Interface, Shapes, interface_of
 from nnasync._core.importers.tflite.metadata import ENTRY, read_metadata
 from nnasync._core.importers.tflite.tflite_file import File, read_file
 from nnasync._core.importers.tflite.wrapping import wrap as wrap_file
 from nnasync.errors import InvalidArgument, ModelError
-from nnasync.hal import Model
+from nnasync.hal import Memory, Model
 from nnasync.memory import Pool
 
 __all__ = ["load", "metadata", "signatures", "translate", "wrap"]
@@ -47,7 +48,8 @@ _END_OF_ARCHIVE, _END_BYTES = b"PK\x05\x06", (1 << 16) + 22
 """What an archive behind the model ends with, and how long its end may be."""
 
 _Path = str | os.PathLike[str]
-_Make = Callable[[File, Interface, Pool, str], Model]
+M = TypeVar("M", bound=Memory)
+_Make = Callable[[File, Interface, M, str], Model]
 
 
 def load(path: _Path, *, signature: str | None = None, shapes: Shapes | None = None) -> Model:
@@ -75,15 +77,20 @@ def wrap(path: _Path, *, signature: str | None = None, shapes: Shapes | None = N
     return _loaded(path, signature, shapes, functools.partial(wrap_file, reason=""))
 
 
-def wrap_replaceable(path: _Path) -> Model:
-    """The model as one operation whose place the translated one can take; raises ModelError."""
+def wrap_replaceable(path: _Path, content: bytes | None = None) -> Model:
+    """The model as one operation whose place the translated one can take; raises ModelError.
+
+    Where the content of the file is given, that is what is checked, and what runs.
+    """
     whole = functools.partial(wrap_file, reason="", is_replaceable=True)
-    return _loaded(path, None, None, whole)
+    if content is None:
+        return _loaded(path, None, None, whole)
+    return _made(path, FileContent(content), None, None, whole)
 
 
 def signatures(path: _Path) -> tuple[SignatureDescription, ...]:
     """The signatures of a file; raises ModelError where it is broken."""
-    _, file = _read(path)
+    file = _parts(path, _mapped(path))
     return tuple(
         description.SignatureDescription(
             each.name,
@@ -96,12 +103,13 @@ def signatures(path: _Path) -> tuple[SignatureDescription, ...]:
 
 def metadata(path: _Path) -> Metadata:
     """What a file says of its inputs and outputs; raises ModelError where the file is broken."""
-    return _metadata(*_read(path))
+    memory = _mapped(path)
+    return _metadata(memory, _parts(path, memory))
 
 
-def _metadata(pool: Pool, file: File) -> Metadata:
+def _metadata(memory: Memory, file: File) -> Metadata:
     offset, length = file.metadata.get(ENTRY, (0, 0))
-    return read_metadata(pool.view[offset : offset + length])
+    return read_metadata(memory.view[offset : offset + length])
 
 
 def _translated_or_whole(file: File, interface: Interface, pool: Pool, name: str) -> Model:
@@ -120,30 +128,43 @@ def _translated_or_whole(file: File, interface: Interface, pool: Pool, name: str
     return model
 
 
-def _loaded(path: _Path, signature: str | None, shapes: Shapes | None, make: _Make) -> Model:
+def _loaded(path: _Path, signature: str | None, shapes: Shapes | None, make: _Make[Pool]) -> Model:
+    return _made(path, _mapped(path), signature, shapes, make)
+
+
+def _made(
+    path: _Path, memory: M, signature: str | None, shapes: Shapes | None, make: _Make[M]
+) -> Model:
+    """The model that is made of the file in some memory."""
     name = os.fspath(path)
-    pool, file = _read(path)
+    file = _parts(path, memory)
     try:
         interface = interface_of(file, signature, shapes)
     except InvalidArgument as error:
         raise InvalidArgument(f"{name}: {error}") from error
     try:
-        model = make(file, interface, pool, os.path.splitext(os.path.basename(path))[0])
+        model = make(file, interface, memory, os.path.splitext(os.path.basename(path))[0])
     except InvalidArgument as error:
         raise ModelError(f"{name}: {error}") from error
-    if _END_OF_ARCHIVE not in bytes(pool.view[-_END_BYTES:]):
+    if _END_OF_ARCHIVE not in bytes(memory.view[-_END_BYTES:]):
         return model
-    stated = [name for port in _metadata(pool, file).outputs for name in port.label_files]
+    stated = [name for port in _metadata(memory, file).outputs for name in port.label_files]
     found = labels.labels_among(labels.packed_labels(path), stated)
     return msgspec.structs.replace(model, labels=found)
 
 
-def _read(path: _Path) -> tuple[Pool, File]:
-    """A file in memory, and its parts, which are checked."""
+def _mapped(path: _Path) -> Pool:
     try:
-        pool = Pool.from_file(path)
-        file = read_file(pool.view)
+        return Pool.from_file(path)
+    except InvalidArgument as error:
+        raise ModelError(f"{os.fspath(path)}: {error}") from error
+
+
+def _parts(path: _Path, memory: Memory) -> File:
+    """The parts of the file in some memory, which are checked."""
+    try:
+        file = read_file(memory.view)
         check(file)
     except InvalidArgument as error:
         raise ModelError(f"{os.fspath(path)}: {error}") from error
-    return pool, file
+    return file

@@ -31,9 +31,8 @@ from nnasync._core.importers.tflite.tflite_file import (
 from nnasync._core.importers.tflite.value_sizes import check_sizes
 from nnasync.errors import ModelError
 from nnasync.extensions import LITERT, FileOperand
-from nnasync.hal import Model, OperandType, Shape, StatePair
+from nnasync.hal import Memory, Model, OperandType, Shape, StatePair
 from nnasync.kernels.tensor import Tensor
-from nnasync.memory import Pool
 
 if TYPE_CHECKING:
     from nnasync._core.importers.tflite import carried_variables
@@ -121,7 +120,7 @@ _KINDS: dict[str, tuple[OperandType, float]] = {
 def wrap(
     file: File,
     interface: Interface,
-    pool: Pool,
+    memory: Memory,
     name: str,
     reason: str,
     *,
@@ -133,9 +132,9 @@ def wrap(
     operators which LiteRT does not run, or names inputs, outputs or states that no operand can
     hold, or whose values the translated model would take for something else.
     """
-    content: bytes | Pool = pool
-    data = pool.view
-    carried, why_not = _carried(file, interface, pool)
+    content: bytes | Memory = memory
+    data = memory.view
+    carried, why_not = _carried(file, interface, data)
     if carried is not None:
         content, data = carried.content, memoryview(carried.content)
         file = read_file(data)
@@ -143,7 +142,7 @@ def wrap(
     _check_operators(file, data, why_not)
     graph = file.graphs[interface.graph]
     if interface.graph:
-        content = _with_main(file, pool, interface.graph)
+        content = _with_main(file, memory.view, interface.graph)
     shapes = _shapes(graph, interface, is_replaceable=is_replaceable)
     variables = () if carried is None else carried.variables
     before, after = _variable_ports(graph, variables)
@@ -188,14 +187,14 @@ def _has_variables(file: File) -> bool:
     return any(each.name == _VARIABLE for graph in file.graphs for each in graph.operators)
 
 
-def _carried(file: File, interface: Interface, pool: Pool) -> tuple[Carried | None, str]:
+def _carried(file: File, interface: Interface, data: memoryview) -> tuple[Carried | None, str]:
     """The file with its variables outside, if it has some and they can be; or why they cannot."""
     if not _has_variables(file):
         return None, ""
     if interface.graph:
         return None, "they are in the main subgraph"
     try:
-        return carried_variables.carry_variables(file, pool.view), ""
+        return carried_variables.carry_variables(file, data), ""
     except ModelError as error:
         return None, str(error)
 
@@ -412,7 +411,7 @@ def _states(file: File, graph: Graph) -> list[State]:
     ]
 
 
-def _with_main(file: File, pool: Pool, number: int) -> bytes:
+def _with_main(file: File, content: memoryview, number: int) -> bytes:
     """The file with another subgraph as its main one: both change places.
 
     Raises ModelError where operators refer to one of them by its number.
@@ -422,7 +421,7 @@ def _with_main(file: File, pool: Pool, number: int) -> bytes:
             parts = {operator.options.get(name) for name in _CONTROL}
             if parts & {0, number} or operator.name in ("CALL", "CALL_ONCE"):
                 raise ModelError(f"operator {operator.index} refers to a subgraph that would move")
-    data = bytearray(pool.view)
+    data = bytearray(content)
     (root,) = struct.unpack_from("<I", data, 0)
     vector = _vector(data, root, 2)
     places = [vector + 4 + 4 * index for index in (0, number)]
