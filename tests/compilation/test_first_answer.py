@@ -20,10 +20,11 @@ from nnasync._core.compilation.report import Fate
 from nnasync._core.compilation.samples import samples_of
 from nnasync._core.compilation.trials import EngineTrial
 from nnasync._core.drivers import DRIVERS, built_in, is_installed
+from nnasync._core.engine_device import EnginePreparedModel
 from nnasync._core.plans.staged import StagedCall
 from nnasync._core.state_files import state_folder
 from nnasync.errors import GeneralFailure, MissedDeadline, MissedDeadlineTransient
-from nnasync.hal import ExecutionPreference
+from nnasync.hal import ExecutionPreference, Request
 from nnasync.machine import Margins
 from nnasync.machine.loading import learn_loading_ms
 from tests.compilation.rig import REFERENCE, FakeEngine, ManualClock, chain, competing, way
@@ -209,6 +210,25 @@ async def test_no_thread_of_a_compilation_is_started_by_the_loop(
             await net.optimized()
             await net.aclose()
     assert started["nnasync-taking-over"] != threading.get_ident()
+
+
+async def test_the_memory_of_the_first_call_is_bound_where_its_plan_is_made(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch, patient: None
+) -> None:
+    bound: list[threading.Thread] = []
+    bind = EnginePreparedModel._bind
+
+    def noted(prepared: EnginePreparedModel, request: Request) -> Any:
+        bound.append(threading.current_thread())
+        return bind(prepared, request)
+
+    monkeypatch.setattr(EnginePreparedModel, "_bind", noted)
+    devices = quick(clock), slow(clock), REFERENCE
+    async with competing(*devices) as rt, rt.compile(chain(2), options=FIRST) as net:
+        (thread,) = bound
+        assert thread is not threading.current_thread()
+        np.testing.assert_array_equal(await net(X), X * 3)
+        assert len(bound) == 1, "the first call uses that memory"
 
 
 async def test_it_follows_without_being_used(clock: ManualClock) -> None:

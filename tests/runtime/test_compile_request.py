@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import os
 import threading
@@ -16,10 +17,12 @@ import nnasync as nn
 from nnasync._core import importers
 from nnasync._core.compilation import compiling
 from nnasync._core.compilation.spec import CompileSpec
+from nnasync._core.formats.whole import file_of
 from nnasync._core.runtime import compile_request
 from nnasync._core.runtime.compile_request import ModelSource, spec_fields, taking_old_keywords
 from nnasync.errors import InvalidArgument, ModelError
 from nnasync.fences import Fence
+from nnasync.memory import Pool
 from tests.importers.tflite_files import Op, T, tflite_file
 from tests.rigs import ROW, doubler, runtime
 
@@ -165,6 +168,39 @@ def test_a_large_file_is_loaded_while_another_thread_digests_it(
     # Where no thread begins, nobody waits for one.
     assert source.digest(begin) == expected
     monkeypatch.setattr(importers, "load_whole", lambda *_: pytest.fail("it was loaded again"))
+    whole = source.whole()
+    assert whole is not None
+    assert len(whole().main.operations) == 1
+
+
+@pytest.mark.parametrize("piece", [16, 1 << 19])
+def test_what_was_digested_is_what_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: int
+) -> None:
+    path = tmp_path / "net.tflite"
+    saved(path, "TANH")
+    content, opened = path.read_bytes(), list[str]()
+    monkeypatch.setattr(compile_request, "_PIECE_BYTES", piece)
+    source = ModelSource.of(path)
+    assert source.digest(started) == hashlib.sha256(content).digest()
+    whole = source.whole()
+    assert whole is not None
+    monkeypatch.setattr(Pool, "from_file", lambda path: opened.append(str(path)))
+    model = whole()
+    assert not opened, "the file is not looked at again"
+    (pool,) = model.pools
+    assert file_of(model, model.main.operations[0]) == content
+    assert file_of(model, model.main.operations[0]) is memoryview(pool.view).obj, "no copy"
+
+
+def test_a_file_that_is_too_large_to_be_read_at_once_is_read_in_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "net.tflite"
+    saved(path, "TANH")
+    monkeypatch.setattr(compile_request, "_MOST_BYTES", 16)
+    source = ModelSource.of(path)
+    assert source.digest(started) == hashlib.sha256(path.read_bytes()).digest()
     whole = source.whole()
     assert whole is not None
     assert len(whole().main.operations) == 1
