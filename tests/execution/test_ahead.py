@@ -26,7 +26,7 @@ async def test_a_request_is_bound_before_any_call() -> None:
         before = set(prepared._bindings)
         found = bound_ahead(net.model, prepared)
         assert found is not None
-        assert found.prepared is prepared
+        assert found.prepared is net._prepared
         assert set(prepared._bindings) - before == {id(found.slot.request)}
         net._slots.adopt(found.slot)
         assert net._slots.take() is found.slot
