@@ -152,14 +152,17 @@ class Table:
     def table(self, name: str, known: Mapping[str, Field]) -> Table | None:
         """A field that is a table, None where it is not stated."""
         place = self.target(name)
-        return Table(self._data, place, known, self._layouts) if place else None
+        return self.beside(place, known) if place else None
+
+    def beside(self, place: int, known: Mapping[str, Field]) -> Table:
+        """The table at a place of the same file."""
+        return Table(self._data, place, known, self._layouts)
 
     def tables(self, name: str, known: Mapping[str, Field]) -> Iterator[Table]:
         """A field that is a list of tables, read as they are asked for."""
         start, count = self.extent(name)
         for place in range(start, start + 4 * count, 4):
-            target = place + int(_offset(self._data, place)[0])
-            yield Table(self._data, target, known, self._layouts)
+            yield self.beside(place + int(_offset(self._data, place)[0]), known)
 
 
 class Rows:

@@ -251,12 +251,8 @@ class _Reader:
 
     def _tables(self, table: Table, field: str, kind: str, what: str) -> Iterator[Table]:
         """The tables of a list, each announced before it is read."""
-        self._where = f"{what}s"
-        self._charge(_TABLE_BYTES * table.extent(field)[1])
-        self._where = f"{what} 0"
-        for index, entry in enumerate(table.tables(field, _KNOWN[kind]), 1):
-            yield entry
-            self._where = f"{what} {index}"
+        for place in self._places(table, field, what):
+            yield table.beside(place, _KNOWN[kind])
 
     def _places(self, table: Table, field: str, what: str) -> Iterator[int]:
         """The places of the tables of a list, each announced before it is read."""
