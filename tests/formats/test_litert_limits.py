@@ -70,3 +70,9 @@ def test_what_needs_no_scales() -> None:
     check("EQUAL", Tensor("BOOL"), Tensor("BOOL"), Tensor("BOOL"))
     check("CAST", Tensor("UINT8"), Tensor("FLOAT32"))
     check("CONV_2D", Tensor("INT8", (0.1,)), Tensor("INT8", (0.0, 0.2)), Tensor("INT8", (0.3,)))
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_a_sum_without_a_result_is_left_to_litert_to_refuse(name: str) -> None:
+    usual = Tensor("INT8", (0.1,))
+    check_operator(name, [usual, usual], [])

@@ -85,7 +85,8 @@ def check_operator(name: str, inputs: Sequence[Quantized], outputs: Sequence[Qua
         if not all(tensor.scales and min(tensor.scales) > 0 for tensor in compared):
             raise LiteRTUnsupported("a tensor of integers without a scale")
     if name in _SUMS:
-        _check_sum(inputs, outputs[0])
+        for output in outputs[:1]:
+            _check_sum(inputs, output)
     if name == "BATCH_MATMUL":
         check_multipliers(name, inputs, outputs)
 
