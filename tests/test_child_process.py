@@ -25,6 +25,11 @@ PARENT = (
     "print(subprocess.Popen(['sleep', '600'], stdout=subprocess.DEVNULL).pid, flush=True)\n"
     "sys.stdin.read()",
 )
+HEEDLESS = (
+    "-c",
+    "from nnasync._core.child_process import leave_signals_to_parent as leave\n"
+    "leave()\nprint('ready', flush=True)\nprint(input(), flush=True)",
+)
 FORKS: list[int] = []  # pipes that are told of Python that runs in a fork
 os.register_at_fork(after_in_child=lambda: [os.write(fd, b"!") for fd in FORKS])
 
@@ -149,6 +154,15 @@ async def test_what_it_started_goes_with_it() -> None:
         grandchild = int(await child.line(80) or b"")
         assert not is_gone(grandchild)
     await rigs.until(lambda: is_gone(grandchild))
+
+
+async def test_signals_are_left_to_the_parent() -> None:
+    async with child_process(HEEDLESS) as child:
+        assert await child.line(80) == b"ready"
+        os.kill(child.pid, signal.SIGTERM)
+        os.kill(child.pid, signal.SIGINT)
+        await child.say(b"still there?")
+        assert await child.line(80) == b"still there?"
 
 
 async def test_one_that_dies_says_no_more_and_hears_nothing() -> None:

@@ -213,6 +213,16 @@ async def child_process(
         await child.close()
 
 
+def leave_signals_to_parent() -> None:
+    """Have Ctrl-C and SIGTERM do nothing in this child, which its parent ends.
+
+    Both may be sent to all processes of a group, as terminals and `timeout` do.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # A handler, as programs that are started from here would ignore it as well.
+    signal.signal(signal.SIGTERM, lambda _number, _frame: None)
+
+
 def ending(code: int) -> str:
     """How a process ended, in words."""
     if code >= 0:

@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 
 from nnasync import CompileOptions, Net, Options, Runtime, open_runtime, run
+from nnasync.cli.interruption import interruptible
 from nnasync.cli.reference_networks import ReferenceNetwork, reference_networks
 from nnasync.cli.text import HelpFormatter, table
 from nnasync.devices import REFERENCE, figures_in, keep_figures
@@ -77,8 +78,13 @@ def add_parser(commands: Any) -> None:
 def _command(arguments: argparse.Namespace) -> int:
     names = None if arguments.device is None else _without_reference(arguments.device)
     networks = reference_networks(arguments.files, quick=arguments.quick)
-    measurements: list[Measurement] = run(_measure_all, names, networks)
+    measurements: list[Measurement] = []
+    ended: int = run(_measure_until_ended, names, networks, measurements)
     figures = figures_of(measurements)
+    if ended:
+        _print(figures, [], as_json=arguments.json)
+        _say("ended early: nothing is kept")
+        return ended
     if arguments.check:
         reported: dict[str, dict[str, PerformanceInfo]] = run(_reported, figures)
         found = deviations(figures, reported)
@@ -97,11 +103,23 @@ def _without_reference(names: Sequence[str]) -> list[str]:
 # -- measuring
 
 
+async def _measure_until_ended(
+    names: Sequence[str] | None,
+    networks: Sequence[ReferenceNetwork],
+    found: list[Measurement],
+) -> int:
+    """What a signal that ended it makes the exit code, else 0."""
+    async with interruptible() as interruption:
+        await _measure_all(names, networks, found)
+    return interruption.exit_code
+
+
 async def _measure_all(
-    names: Sequence[str] | None, networks: Sequence[ReferenceNetwork]
-) -> list[Measurement]:
-    """Each network on each of these devices, or on all that there are."""
-    found: list[Measurement] = []
+    names: Sequence[str] | None,
+    networks: Sequence[ReferenceNetwork],
+    found: list[Measurement],
+) -> None:
+    """Add to `found` each network on each of these devices, or on all that there are."""
     options = Options(competition_budget_ms=50)
     devices = None if names is None else [*names, REFERENCE]
     async with open_runtime(devices=devices, options=options) as runtime:
@@ -118,7 +136,6 @@ async def _measure_all(
                 found.append(measurement)
             for net in nets.values():
                 await net.close()
-    return found
 
 
 async def _compiled(runtime: Runtime, model: Model, names: Sequence[str]) -> dict[str, Net]:

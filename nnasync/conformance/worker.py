@@ -9,11 +9,11 @@ standard error.
 from __future__ import annotations
 
 import os
-import signal
 import sys
 
 import msgspec
 
+from nnasync._core.child_process import leave_signals_to_parent
 from nnasync._core.runtime import run
 from nnasync.conformance.cases import Case
 from nnasync.conformance.plan import Plan, run_plan
@@ -22,8 +22,8 @@ from nnasync.errors import NNError
 
 
 def main() -> int:
-    """Carry out the plan that standard input holds; Ctrl-C is the parent's to handle."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Carry out the plan on standard input; Ctrl-C and SIGTERM are the parent's to handle."""
+    leave_signals_to_parent()
     channel = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     encode = msgspec.json.Encoder().encode

@@ -26,6 +26,7 @@ from nnasync.experiments.run_of_point import Run, trusted
 
 JSON, CSV, PARQUET = "results.json", "results.csv", "results.parquet"
 FORMAT = 1
+_PARTIAL = "The experiment ended early: these are the {} runs that had ended, others are missing."
 
 
 class Machine(msgspec.Struct, frozen=True):
@@ -39,13 +40,17 @@ class Machine(msgspec.Struct, frozen=True):
 
 
 class Results(msgspec.Struct, frozen=True, kw_only=True):
-    """All runs of an experiment, in the order of its points; `began_at` is in UTC, ISO 8601."""
+    """All runs of an experiment, in the order of its points; `began_at` is in UTC, ISO 8601.
+
+    `is_partial` is set where it ended early, so that runs are missing.
+    """
 
     experiment: Experiment
     machine: Machine
     began_at: str
     took_s: float
     runs: tuple[Run, ...]
+    is_partial: bool = False
     format: int = FORMAT
 
     def figures(self) -> tuple[Figures, ...]:
@@ -76,9 +81,10 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
         return " ".join(told if again else told[1:])
 
     def remarks(self) -> tuple[str, ...]:
-        """What the reader should know: who disturbed real runs, and notes of runs, each once."""
+        """What the reader should know: that runs are missing, who disturbed others, their notes."""
         notes = dict.fromkeys(note for run in self.runs for note in run.result.notes)
-        return tuple(filter(None, (self.disturbance(), *notes)))
+        partial = _PARTIAL.format(len(self.runs)) if self.is_partial else ""
+        return tuple(filter(None, (partial, self.disturbance(), *notes)))
 
     def rows(self) -> list[dict[str, Any]]:
         """The figures as flat rows; half-widths of 95 % intervals end in `_half`."""

@@ -26,6 +26,7 @@ import anyio.to_thread
 import msgspec
 from msgspec.structs import replace
 
+from nnasync._core.child_process import leave_signals_to_parent
 from nnasync.errors import GeneralFailure, NNError
 from nnasync.experiments.deciding import confidence_of, looks, undecided
 from nnasync.experiments.delays import Delays
@@ -48,6 +49,8 @@ from nnasync.machine import CpuMeter, read_facts
 How = Literal["simulate", "real", "both"]
 Told = Callable[[int, int, Run], None]
 """Is told how many runs are done, of how many, and the last one."""
+Kept = Callable[[Results], None]
+"""Is given what there is of an experiment that ends early."""
 
 TIMELINE_REQUESTS = 400
 """So many requests of the first repeat of a point are kept one by one."""
@@ -62,7 +65,12 @@ class Task(msgspec.Struct, frozen=True):
 
 
 async def run(
-    experiment: Experiment, how: How = "simulate", *, jobs: int = 1, on_run: Told | None = None
+    experiment: Experiment,
+    how: How = "simulate",
+    *,
+    jobs: int = 1,
+    on_run: Told | None = None,
+    on_partial: Kept | None = None,
 ) -> Results:
     """Run all points of an experiment, and return what came of them.
 
@@ -70,22 +78,43 @@ async def run(
     asks for more is imported by those, so it must not run experiments when it is imported. Real
     runs follow, one at a time, on a runtime of this process; disturbed ones are run again, and the
     one that was disturbed least is kept. When this is cancelled, a run under way in a thread ends
-    first.
+    first. Where this is cancelled or fails and runs have ended before, `on_partial` is given these.
 
     Raises:
         ExperimentError: A point of the experiment is not legal, or cannot be run.
         GeneralFailure: A process that simulates ended.
     """
+    began_at = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    began_s = time.perf_counter()
+    done = _Done(on_run)
+
+    def results(*, is_partial: bool) -> Results:
+        return Results(
+            experiment=experiment,
+            machine=machine_here(),
+            began_at=began_at,
+            took_s=time.perf_counter() - began_s,
+            runs=done.in_order(),
+            is_partial=is_partial,
+        )
+
+    try:
+        await _run_all(experiment, how, jobs, done)
+    except BaseException:
+        if on_partial is not None and done.in_order():
+            on_partial(results(is_partial=True))
+        raise
+    return results(is_partial=False)
+
+
+async def _run_all(experiment: Experiment, how: How, jobs: int, done: _Done) -> None:
     unmeasured = await anyio.to_thread.run_sync(experiment.points)
     networks = await MeasuredNetworks.of(unmeasured)
     points = await networks.points()
     rounds = experiment.real_repeats if how != "simulate" else 0
-    count = rounds * len(points)
+    done.expect(rounds * len(points))
     if how != "real":
-        count += sum(point.experiment.repeats for point in points)
-    began_at = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    began_s = time.perf_counter()
-    done = _Done(count, on_run)
+        done.expect(sum(point.experiment.repeats for point in points))
     is_measured = any(point.experiment.overheads == "measured" for point in points)
     calibration = await calibration_of_this_loop() if how == "both" and is_measured else None
 
@@ -122,13 +151,6 @@ async def run(
         # All of them anew, as what calls cost is known better now.
         done.expect(sum(max(point.experiment.repeats, after) for point in open_still))
         await simulate_them(open_still, after)
-    return Results(
-        experiment=experiment,
-        machine=machine_here(),
-        began_at=began_at,
-        took_s=time.perf_counter() - began_s,
-        runs=done.in_order(),
-    )
 
 
 def _simulated(
@@ -268,8 +290,8 @@ def _run_of(task: Task, result: RunResult, took_s: float) -> Run:
 class _Done:
     """Runs by kind, point and repeat, as they end, in any order."""
 
-    def __init__(self, count: int, on_run: Told | None) -> None:
-        self._ended, self._count = 0, count
+    def __init__(self, on_run: Told | None) -> None:
+        self._ended = self._count = 0
         self._on_run = on_run
         self._runs: dict[tuple[str, int, int], Run] = {}
 
@@ -330,4 +352,5 @@ def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
 
 
 def _simulate_encoded(task: bytes) -> bytes:
+    leave_signals_to_parent()
     return msgspec.json.encode(simulate_task(msgspec.json.decode(task, type=Task)))

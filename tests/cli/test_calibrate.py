@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import signal
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from nnasync import ModelBuilder, save
 from nnasync._core.compilation import RELAXED, read_calibration
 from nnasync._core.drivers import built_in, is_installed
-from nnasync.cli import main
+from nnasync.cli import calibrate, main
 from nnasync.cli.calibrate import Measurement, deviations, figures_of
 from nnasync.cli.reference_networks import ReferenceNetwork, figure_of, reference_networks
 from nnasync.errors import InvalidArgument
@@ -181,6 +182,19 @@ def test_a_check_keeps_nothing_and_flags(
 ) -> None:
     assert main(["calibrate", "--quick", "--device", "null", "--check"]) == 1
     assert "off by more than 2: null reports exec_time 1 " in capsys.readouterr().out
+    assert read_calibration(state_folder) == {}
+
+
+def test_what_was_measured_when_it_is_ended_is_told_and_not_kept(
+    state_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def end_at_third(text: str) -> None:
+        if text.startswith("3 of"):
+            signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(calibrate, "_say", end_at_third)
+    assert main(["calibrate", "--quick", "--device", "null"]) == 143
+    assert "null " in capsys.readouterr().out
     assert read_calibration(state_folder) == {}
 
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import io
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import anyio
 import pytest
 
 from nnasync.cli import main
-from nnasync.experiments import read_results
+from nnasync.experiments import Experiment, Run, read_results
 
 FILE = """
 title = "Two policies"
@@ -72,6 +76,43 @@ def test_both_tells_how_far_apart_they_are(
     kinds = [each.result.kind for each in read_results(out).runs]
     assert kinds == ["simulated"] * 4 + ["real"] * 2
     assert "Simulated beside real" in (out / "report.html").read_text()
+
+
+@contextmanager
+def ended_at_third_run(_experiment: Experiment) -> Iterator[Callable[[int, int, Run], None]]:
+    def told(done: int, _count: int, _last: Run) -> None:
+        if done == 3:
+            signal.raise_signal(signal.SIGTERM)
+
+    yield told
+
+
+def test_what_there_is_when_it_is_ended_is_reported(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nnasync.cli.experiment.watch", ended_at_third_run)
+    file.write_text(FILE.replace("repeats = 2", "repeats = 100"))
+    run = ["experiment", "run", str(file), "--jobs=1", "--no-pictures", f"--out={tmp_path}"]
+    assert main(run) == 143
+    results = read_results(tmp_path)
+    assert results.is_partial
+    assert 3 <= len(results.runs) < 200
+    assert "The experiment ended early" in capsys.readouterr().out
+    assert "The experiment ended early" in (tmp_path / "report.html").read_text()
+
+
+def test_nothing_is_written_when_it_is_ended_before_its_first_run(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def ended(*_arguments: object, **_options: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+        await anyio.sleep_forever()
+
+    monkeypatch.setattr("nnasync.cli.experiment.run_experiment", ended)
+    run = ["experiment", "run", str(file), f"--out={tmp_path / 'out'}"]
+    assert main(run) == 130
+    assert list((tmp_path / "out").iterdir()) == []
+    assert "ended before the first run" in capsys.readouterr().err
 
 
 class Terminal(io.StringIO):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import anyio
 import anyio.to_process
 import msgspec
@@ -98,11 +100,45 @@ async def test_a_process_that_ends_is_told(monkeypatch: pytest.MonkeyPatch) -> N
         await run(EXPERIMENT, jobs=2)
 
 
+def simulate_and_be_told_to_end(task: bytes) -> bytes:
+    answer = running._simulate_encoded(task)
+    signal.raise_signal(signal.SIGTERM)
+    signal.raise_signal(signal.SIGINT)
+    return answer
+
+
+async def test_signals_to_the_whole_group_leave_the_processes_to_this_one() -> None:
+    task = msgspec.json.encode(running.Task(EXPERIMENT.points()[0], 0))
+    assert await anyio.to_process.run_sync(simulate_and_be_told_to_end, task)
+
+
 async def test_cancelling_ends_the_processes() -> None:
     long = replace(EXPERIMENT, duration_s=100_000.0, repeats=1)
     with anyio.move_on_after(1.0) as scope:
         await run(long, jobs=2)
     assert scope.cancelled_caught
+
+
+async def test_what_had_ended_is_kept_where_it_is_cancelled() -> None:
+    kept: list[Results] = []
+    with anyio.CancelScope() as scope:
+
+        def cancel(done: int, count: int, last: Run) -> None:
+            if done == 3:
+                scope.cancel()
+
+        await run(EXPERIMENT, on_run=cancel, on_partial=kept.append)
+    (results,) = kept
+    assert [(each.point, each.repeat) for each in results.runs] == [(0, 0), (0, 1), (1, 0)]
+    assert results.is_partial
+    assert results.remarks()[0].startswith("The experiment ended early: these are the 3 runs")
+
+
+async def test_nothing_is_kept_where_no_run_had_ended() -> None:
+    kept: list[Results] = []
+    with pytest.raises(ExperimentError):
+        await run(replace(EXPERIMENT, sweep={"cores": [0, 1]}), on_partial=kept.append)
+    assert kept == []
 
 
 async def test_real_runs_have_the_requests_of_simulated_ones() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -121,19 +122,26 @@ async def _run_and_tell(experiment: Experiment, arguments: argparse.Namespace) -
     folder = arguments.out or Path(f"nnasync-{experiment.name}")
     # Now, and not after runs that take minutes.
     await anyio.to_thread.run_sync(functools.partial(folder.mkdir, parents=True, exist_ok=True))
-    finished: list[Results] = []
+    kept: list[Results] = []
+    error: Exception | None = None
     async with interruptible() as interruption:
         with watch(experiment) as on_run:
-            finished.append(
-                await run_experiment(experiment, arguments.how, jobs=jobs, on_run=on_run)
-            )
-    if not finished:
-        return interruption.exit_code
-    (results,) = finished
-    print(figures_table(results))
-    await anyio.to_thread.run_sync(results.save, folder)
-    await anyio.to_thread.run_sync(_write, results, folder, arguments.pictures)
-    return 0
+            try:
+                results = await run_experiment(
+                    experiment, arguments.how, jobs=jobs, on_run=on_run, on_partial=kept.append
+                )
+                kept.append(results)
+            except Exception as raised:
+                error = raised
+    if not kept and interruption.signal:
+        print("nnasync: ended before the first run, there are no results", file=sys.stderr)
+    for results in kept:
+        print(figures_table(results))
+        await anyio.to_thread.run_sync(results.save, folder)
+        await anyio.to_thread.run_sync(_write, results, folder, arguments.pictures)
+    if error is not None:
+        raise error
+    return interruption.exit_code
 
 
 def _report(arguments: argparse.Namespace) -> int:

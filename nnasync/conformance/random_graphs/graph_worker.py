@@ -10,13 +10,13 @@ device prints goes to standard error.
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from pathlib import Path
 
 import anyio.to_thread
 import msgspec
 
+from nnasync._core.child_process import leave_signals_to_parent
 from nnasync._core.runtime import Options, open_runtime, run
 from nnasync.conformance.random_graphs.inspector import Inspector
 from nnasync.conformance.random_graphs.team import TEAM, TeamEngine
@@ -26,8 +26,8 @@ _orders = msgspec.json.Decoder(Order)
 
 
 def main() -> int:
-    """Carry out orders until standard input ends; Ctrl-C is the parent's to handle."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Carry out orders until standard input ends; Ctrl-C and SIGTERM are the parent's to handle."""
+    leave_signals_to_parent()
     channel = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     try:

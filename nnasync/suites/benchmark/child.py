@@ -8,7 +8,6 @@ through files. What a device prints goes to standard error. It ends with its sta
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +16,7 @@ import anyio.to_thread
 import msgspec
 import numpy as np
 
+from nnasync._core.child_process import leave_signals_to_parent
 from nnasync._core.runtime import Runtime, run
 from nnasync.errors import NNError
 from nnasync.suites.benchmark.child_lines import (
@@ -36,8 +36,8 @@ from nnasync.suites.benchmark.targets import BenchTarget
 
 
 def main() -> int:
-    """Carry out orders; Ctrl-C is the parent's to handle."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Carry out orders; Ctrl-C and SIGTERM are the parent's to handle."""
+    leave_signals_to_parent()
     channel = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     encode = msgspec.json.Encoder().encode

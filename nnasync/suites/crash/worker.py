@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import importlib
 import os
-import signal
 import sys
 import threading
 
 import msgspec
 
+from nnasync._core.child_process import leave_signals_to_parent
 from nnasync._core.runtime import run
 from nnasync.suites.crash.orders import (
     ChildMessage,
@@ -41,8 +41,8 @@ MAX_LINE_BYTES = 1 << 20
 
 
 def main() -> int:
-    """Carry out the order on standard input; Ctrl-C is the parent's to handle."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Carry out the order on standard input; Ctrl-C and SIGTERM are the parent's to handle."""
+    leave_signals_to_parent()
     channel = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     encode = msgspec.json.Encoder().encode

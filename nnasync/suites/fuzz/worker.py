@@ -13,7 +13,6 @@ import faulthandler
 import gc
 import itertools
 import os
-import signal
 import statistics
 import sys
 import tempfile
@@ -24,6 +23,7 @@ from pathlib import Path
 import msgspec
 from anyio.from_thread import start_blocking_portal
 
+from nnasync._core.child_process import leave_signals_to_parent
 from nnasync._core.runtime import Options, Runtime, open_runtime
 from nnasync.device import Device
 from nnasync.errors import NNError
@@ -232,8 +232,8 @@ async def _opened(device: str, isolate: Sequence[str], folder: str) -> Runtime:
 
 
 def main() -> int:
-    """Try what standard input says; Ctrl-C is the parent's to handle."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Try what standard input says; Ctrl-C and SIGTERM are the parent's to handle."""
+    leave_signals_to_parent()
     faulthandler.enable()
     channel = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
