@@ -15,6 +15,16 @@ def device(text: str) -> str:
     return text
 
 
+def add_value_limit(parser: argparse.ArgumentParser) -> None:
+    """Add the option of commands that load a file of a model."""
+    parser.add_argument(
+        "--value-limit-bytes",
+        type=positive,
+        metavar="N",
+        help="what a value of the network may take (512 MiB and four times the file)",
+    )
+
+
 def positive(text: str) -> int:
     """A whole number of at least 1."""
     value = int(text)

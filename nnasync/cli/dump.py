@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nnasync import CompileOptions, Report, describe, load, open_runtime, run
+from nnasync.cli.argument_types import add_value_limit
 from nnasync.cli.text import HelpFormatter
 from nnasync.dump import memory_text, model_dot, model_text, plan_dot, plan_text
 from nnasync.errors import InvalidArgument, ModelError
@@ -52,6 +53,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--dot", action="store_const", const="dot", dest="format", help="same as --format dot"
     )
+    add_value_limit(parser)
     parser.add_argument("--output", metavar="FILE", help="write to a file instead of the terminal")
     parser.set_defaults(command=_command)
 
@@ -62,13 +64,14 @@ def _command(arguments: argparse.Namespace) -> int:
         raise InvalidArgument("--device is for --plan: nothing else depends on the devices")
     if arguments.memory and as_graph:
         raise InvalidArgument("--memory has no graph; leave --format dot away")
-    model = load(arguments.model)
+    limit = arguments.value_limit_bytes
+    model = load(arguments.model, value_limit_bytes=limit)
     if arguments.plan:
         text = _plan(model, arguments.device, as_graph=as_graph)
     elif arguments.memory:
         text = memory_text(model)
     else:
-        text = model_dot(model) if as_graph else _text(arguments.model, model)
+        text = model_dot(model) if as_graph else _text(arguments.model, model, limit)
     if arguments.output:
         Path(arguments.output).write_text(text, encoding="utf-8")
     else:
@@ -76,8 +79,9 @@ def _command(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _text(path: str, model: Model) -> str:
-    return f"{describe(path)}\n\n{model_text(model)}\n{_memory(model)}"
+def _text(path: str, model: Model, value_limit_bytes: int | None) -> str:
+    described = describe(path, value_limit_bytes=value_limit_bytes)
+    return f"{described}\n\n{model_text(model)}\n{_memory(model)}"
 
 
 def _memory(model: Model) -> str:

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from nnasync import CompileOptions, Net, Runtime, load, now_ns, open_runtime, run, within
-from nnasync.cli.argument_types import positive
+from nnasync.cli.argument_types import add_value_limit, positive
 from nnasync.cli.daemon_thread import in_daemon_thread
 from nnasync.cli.inputs import read_input
 from nnasync.cli.interruption import Interruption, interruptible
@@ -78,6 +78,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--cache-dir", metavar="DIR", help="keep what was compiled there, and load it the next time"
     )
+    add_value_limit(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(command=_command)
 
@@ -153,7 +154,8 @@ async def _run_traced(arguments: argparse.Namespace, tracer: Tracer) -> int:
     model: Model | str = arguments.model
     if not arguments.cache_dir:
         with tracer.mark(layer, Phase.PREPARATION, "load the model"):
-            model = await in_daemon_thread(lambda: load(arguments.model))
+            limit = arguments.value_limit_bytes
+            model = await in_daemon_thread(lambda: load(arguments.model, value_limit_bytes=limit))
     async with contextlib.AsyncExitStack() as stack:
         with tracer.mark(layer, Phase.INITIALIZATION, "open the runtime"):
             isolated = [arguments.isolate] if arguments.isolate else []
@@ -186,7 +188,7 @@ async def _compiled(runtime: Runtime, model: Model | str, arguments: argparse.Na
         devices=devices,
         priority=priority,
         cache_dir=arguments.cache_dir,
-        options=CompileOptions(wait="best"),
+        options=CompileOptions(wait="best", value_limit_bytes=arguments.value_limit_bytes),
     )
 
 

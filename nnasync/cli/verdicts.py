@@ -77,7 +77,7 @@ def _digests(path: str) -> list[str]:
     with open(path, "rb") as file:
         found = [hashlib.file_digest(file, "sha256").hexdigest()]
     try:
-        found.append(fingerprint(load(path)).hex())
+        found.append(fingerprint(load(path, value_limit_bytes=sys.maxsize)).hex())
     except NNError as error:
         print(f"nnasync: {path} is taken as a file only: {error}", file=sys.stderr)
     return [digest[:_DIGITS] for digest in found]

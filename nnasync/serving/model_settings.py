@@ -44,7 +44,8 @@ class ModelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     runs). max_batch_size: the first dimension of all inputs and outputs counts the batch, up to
     this (0: there is none). labels: of classes, by output, or the name of a file that has one a
     line. datatypes: by input and output, FP16 or BF16 for one of floats. devices, precision, io: as
-    `Runtime.compile` takes them.
+    `Runtime.compile` takes them. value_limit_bytes: what a value of the file may take, as
+    `nnasync.load` has it.
     """
 
     name: str = ""
@@ -60,6 +61,7 @@ class ModelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     devices: tuple[str, ...] = ()
     precision: str | None = None
     io: Literal["float"] | None = None
+    value_limit_bytes: Annotated[int, msgspec.Meta(gt=0)] | None = None
     batching: BatchingSettings | None = None
     sequences: SequenceSettings = SequenceSettings()
 

@@ -18,7 +18,7 @@ import anyio.to_thread
 import msgspec
 
 from nnasync._core.execution import Net
-from nnasync._core.runtime import Runtime
+from nnasync._core.runtime import CompileOptions, Runtime
 from nnasync.errors import BadState, NNError
 from nnasync.serving.messages import ModelIndexEntry
 from nnasync.serving.model_files import ModelFile, Stamp, found_in
@@ -137,6 +137,7 @@ class Repository:
                 io=settings.io,
                 name=file.name,
                 cache_dir=self._cache_dir,
+                options=CompileOptions(value_limit_bytes=settings.value_limit_bytes),
             )
             await self.put(net, msgspec.structs.replace(settings, name=file.name))
             self._loaded[file.path] = key

@@ -167,7 +167,9 @@ def test_a_large_file_is_loaded_while_another_thread_digests_it(
     source = ModelSource.of(path)
     # Where no thread begins, nobody waits for one.
     assert source.digest(begin) == expected
-    monkeypatch.setattr(importers, "load_whole", lambda *_: pytest.fail("it was loaded again"))
+    monkeypatch.setattr(
+        importers, "load_whole", lambda *_, **__: pytest.fail("it was loaded again")
+    )
     whole = source.whole()
     assert whole is not None
     assert len(whole().main.operations) == 1

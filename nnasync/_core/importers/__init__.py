@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from nnasync._core.deferred import deferred
-from nnasync._core.formats.value_sizes import check_model
+from nnasync._core.formats.value_sizes import check_limit, check_model
 from nnasync.errors import InvalidArgument, ModelError
 from nnasync.hal import Model
 from nnasync.tracing import vlog
@@ -48,6 +48,7 @@ def load(
     shapes: Mapping[str, Sequence[int | None]] | None = None,
     state: States | None = None,
     form: Literal["translated", "whole"] | None = None,
+    value_limit_bytes: int | None = None,
 ) -> Model:
     """The model in a file: `.tflite`, `.onnx` or `.nnm`.
 
@@ -65,13 +66,17 @@ def load(
     A file with operators that are not translated is kept whole, for ONNX Runtime or LiteRT. `form`
     says which of both it has to be, instead: "translated" raises ModelError where it cannot be.
 
-    Raises ModelError where it is broken or nothing runs it, InvalidArgument for another suffix, a
-    missing package, or a signature, input or shape that the file does not have, OSError where the
-    file cannot be opened.
+    No value that follows from the file may take more than `value_limit_bytes`: by default 512 MiB
+    and four times the file, which damaged and hostile files ask for most of all.
+
+    Raises ModelError where it is broken, its values are too large, or nothing runs it,
+    InvalidArgument for another suffix, a missing package, or a signature, input or shape that the
+    file does not have, OSError where the file cannot be opened.
     """
+    check_limit(value_limit_bytes)
     module, _, name = LOADERS[check_suffix(path)].partition(":")
     options = {"signature": signature, "shapes": shapes, "form": form}
-    given = {name: value for name, value in options.items() if value is not None}
+    given: dict[str, object] = {name: value for name, value in options.items() if value is not None}
     for option in given:
         if check_suffix(path) not in _OPTIONS[option]:
             kinds = " and ".join(_OPTIONS[option])
@@ -79,9 +84,11 @@ def load(
     if form is not None:
         del given["form"]
         name = _loader_of(form)
+    if has_whole_form(path):
+        given["value_limit_bytes"] = value_limit_bytes
     loader: Callable[..., Model] = getattr(importlib.import_module(module), name)
     model = loader(path, **given)
-    _check_sizes(model, path, shapes or ())
+    _check_sizes(model, path, value_limit_bytes, shapes or ())
     if state:
         model = states.with_states(model, state)
     main = model.main
@@ -95,21 +102,31 @@ def load(
     return model
 
 
-def load_whole(path: str | os.PathLike[str], content: bytes | None = None) -> Model:
+def load_whole(
+    path: str | os.PathLike[str],
+    content: bytes | None = None,
+    *,
+    value_limit_bytes: int | None = None,
+) -> Model:
     """The model in a file that is kept whole, to run until the translated one takes its place.
 
     `content` is that of the file, where it was read before. Raises ModelError where the two may
     differ in what callers see, or in what their states mean.
     """
     module = importlib.import_module(LOADERS[check_suffix(path)].partition(":")[0])
-    model: Model = module.wrap_replaceable(path, content)
-    _check_sizes(model, path)
+    model: Model = module.wrap_replaceable(path, content, value_limit_bytes=value_limit_bytes)
+    _check_sizes(model, path, value_limit_bytes)
     return model
 
 
-def _check_sizes(model: Model, path: str | os.PathLike[str], asked: Collection[str] = ()) -> None:
+def _check_sizes(
+    model: Model,
+    path: str | os.PathLike[str],
+    value_limit_bytes: int | None,
+    asked: Collection[str] = (),
+) -> None:
     try:
-        check_model(model, os.stat(path).st_size, asked)
+        check_model(model, os.stat(path).st_size, asked, value_limit_bytes)
     except ModelError as error:
         raise ModelError(f"{os.fspath(path)}: {error}") from error
 
@@ -126,12 +143,14 @@ def _loader_of(form: str) -> str:
     return _FORMS[form]
 
 
-def describe(path: str | os.PathLike[str]) -> description.Description:
+def describe(
+    path: str | os.PathLike[str], *, value_limit_bytes: int | None = None
+) -> description.Description:
     """What a file of a model holds: inputs, outputs, states, signatures, labels, and how it runs.
 
-    `print` shows it. It blocks and raises as `load` does.
+    `print` shows it. It blocks, limits how large values may be, and raises as `load` does.
     """
-    model = load(path)
+    model = load(path, value_limit_bytes=value_limit_bytes)
     suffix = check_suffix(path)
     if suffix not in _OPTIONS["form"]:
         return description.described(path, model)

@@ -19,6 +19,7 @@ from nnasync._core.clock import Deadline, now_ns
 from nnasync._core.deferred import deferred
 from nnasync._core.execution import Net
 from nnasync._core.execution.ports import R
+from nnasync._core.formats.value_sizes import check_limit
 from nnasync._core.wakeup import shield
 from nnasync.device import PreparedModel
 from nnasync.errors import (
@@ -75,16 +76,21 @@ class ModelSource(msgspec.Struct):
     path: str | None
     name: str
     has_float_ports: bool = False
+    value_limit_bytes: int | None = None
     _read: tuple[FileState, bytes] | None = None
     _content: bytes | None = None
     _ahead: Model | None = None
 
     @classmethod
-    def of(cls, given: object, io: str | None = None) -> ModelSource:
+    def of(
+        cls, given: object, io: str | None = None, options: CompileOptions | None = None
+    ) -> ModelSource:
         """Raises InvalidArgument if it is neither a model nor the path of a model file.
 
-        And for an `io` that is neither None nor "float".
+        And for an `io` that is neither None nor "float", and what are no options.
         """
+        value_limit_bytes = checked(options).value_limit_bytes
+        check_limit(value_limit_bytes)
         if io not in (None, "float"):
             raise InvalidArgument(f"io must be None or 'float', got {io!r}")
         if isinstance(given, Model):
@@ -97,7 +103,13 @@ class ModelSource(msgspec.Struct):
         importers.check_suffix(given)
         path = os.fspath(given)
         name = os.path.splitext(os.path.basename(path))[0]
-        return cls(None, path, name, has_float_ports=io is not None)
+        return cls(
+            None,
+            path,
+            name,
+            has_float_ports=io is not None,
+            value_limit_bytes=value_limit_bytes,
+        )
 
     def digest(self, begin: Begin | None = None) -> bytes:
         """SHA-256 of the model, or of the file and what is made of it; raises OSError.
@@ -129,7 +141,7 @@ class ModelSource(msgspec.Struct):
 
         fence = begin(digest, self.name)
         with contextlib.suppress(NNError, OSError):  # What is wrong is told later.
-            self._ahead = importers.load_whole(self._path, content)
+            self._ahead = self._loaded_whole(content)
         digest()  # If no thread was free for it: then nobody may wait for one.
         if fence is not None and not found:
             fence.wait_blocking()
@@ -155,16 +167,22 @@ class ModelSource(msgspec.Struct):
         if ahead is not None:
             self._check_unchanged()  # What an importer maps is the file, not what was read of it.
             return ahead
-        return self._unchanged(functools.partial(importers.load_whole, content=content))
+        return self._unchanged(functools.partial(self._loaded_whole, content))
+
+    def _loaded_whole(self, content: bytes | None) -> Model:
+        return importers.load_whole(self._path, content, value_limit_bytes=self.value_limit_bytes)
+
+    def _loaded(self) -> Model:
+        return importers.load(self._path, value_limit_bytes=self.value_limit_bytes)
 
     def _load(self) -> Model:
-        model = self._unchanged(importers.load)
+        model = self._unchanged(self._loaded)
         return float_ports.with_float_ports(model) if self.has_float_ports else model
 
-    def _unchanged(self, load: Callable[[str], Model]) -> Model:
+    def _unchanged(self, load: Callable[[], Model]) -> Model:
         """The model of the file; raises ModelError where it is not what was digested any more."""
         try:
-            model = load(self._path)
+            model = load()
         except ModelError:
             self._check_unchanged()
             raise
@@ -221,13 +239,15 @@ class CompileOptions(msgspec.Struct, frozen=True, kw_only=True):
     does. pin: `report().pin` of an earlier compilation, whose choice is reproduced.
     preemption_quantum_ms: the plan is cut into segments of about this length, so that
     more urgent executions wait no longer. token: 32 bytes that name the model in the cache, by
-    default its SHA-256. `compile` raises InvalidArgument for values that make no sense.
+    default its SHA-256. value_limit_bytes: what a value of the file at a path may take, as
+    `nnasync.load` has it. `compile` raises InvalidArgument for values that make no sense.
     """
 
     wait: Literal["first", "best"] | None = None
     pin: str | None = None
     preemption_quantum_ms: float | None = None
     token: bytes | None = None
+    value_limit_bytes: int | None = None
     optimize_after: int | None = None
     """An older form of wait="first"."""
 

@@ -299,7 +299,7 @@ class Runtime:
 
         async def work() -> Net[R]:
             self._check_open()
-            source = ModelSource.of(model, io)
+            source = ModelSource.of(model, io, options)
             spec = CompileSpec(
                 source=source.source(),
                 whole=source.whole(),

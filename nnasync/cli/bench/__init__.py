@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import math
 import sys
 import textwrap
@@ -15,7 +16,7 @@ import anyio.to_thread
 import msgspec
 
 from nnasync import Net, Options, Runtime, load, open_runtime, run
-from nnasync.cli.argument_types import positive
+from nnasync.cli.argument_types import add_value_limit, positive
 from nnasync.cli.bench.contestant import Contestant, Refusal, Setting, enter, refusal_of
 from nnasync.cli.bench.figures import Figures, figures_of
 from nnasync.cli.bench.pinned_lowerings import lowering_settings
@@ -86,6 +87,7 @@ def add_parser(commands: Any) -> None:
         "--lowerings", action="store_true", help="a row for each way that a device knows, too"
     )
     parser.add_argument("--seed", type=int, default=0, help="of the random inputs (0)")
+    add_value_limit(parser)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
     parser.set_defaults(command=_command)
 
@@ -105,7 +107,8 @@ def _command(arguments: argparse.Namespace) -> int:
 
 
 async def _run(arguments: argparse.Namespace) -> int:
-    model = await anyio.to_thread.run_sync(load, arguments.model)
+    loaded = functools.partial(load, value_limit_bytes=arguments.value_limit_bytes)
+    model = await anyio.to_thread.run_sync(loaded, arguments.model)
     options = Options() if arguments.threads is None else Options(cores=arguments.threads)
     progress = _Progress()
     entries: list[Contestant | Refusal] = []

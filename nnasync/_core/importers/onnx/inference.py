@@ -59,12 +59,12 @@ def _inner_values(graph: Any) -> Iterator[Any]:
                 yield from _inner_values(inner)
 
 
-def _check_sizes(graph: Any, file_bytes: int) -> None:
+def _check_sizes(graph: Any, file_bytes: int, value_limit_bytes: int | None) -> None:
     """Raise ModelError where a value takes more memory than it may, as far as shapes are known."""
     for value in _inner_values(graph):
         port = port_of(value)
         shape = tuple(n or 0 for n in port.shape or ())
-        check_value(f'"{port.name}"', shape, _bytes(port), file_bytes)
+        check_value(f'"{port.name}"', shape, _bytes(port), file_bytes, value_limit_bytes)
 
 
 def bytes_of_inputs(graph: OnnxGraph, names: Collection[str]) -> int:
@@ -172,18 +172,21 @@ def _outline(message: Any, graph: OnnxGraph) -> Any:
     return outline
 
 
-def checked(message: Any, graph: OnnxGraph, file_bytes: int) -> OnnxGraph:
+def checked(
+    message: Any, graph: OnnxGraph, file_bytes: int, value_limit_bytes: int | None
+) -> OnnxGraph:
     """The graph of a file that is run whole, with shapes of outputs that follow from its inputs.
 
     Where the shapes of all inputs are known, those of outputs that are open are inferred. Raises
-    ModelError where values take more memory than they may. What the inference does not take, ONNX
+    ModelError where values take more memory than `value_limit_bytes`, or than those of a file of
+    this size may where that is None. What the inference does not take, ONNX
     Runtime refuses as well, which infers in the same way.
     """
     try:
         found = _inferred(message, graph).graph
     except ModelError:
         return graph
-    _check_sizes(found, file_bytes)
+    _check_sizes(found, file_bytes, value_limit_bytes)
     if not all(map(_is_settled, graph.inputs)) or all(map(_is_settled, graph.outputs)):
         return graph
     known = {value.name: port_of(value) for value in _values(found)}

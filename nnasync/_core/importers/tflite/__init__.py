@@ -52,37 +52,65 @@ M = TypeVar("M", bound=Memory)
 _Make = Callable[[File, Interface, M, str], Model]
 
 
-def load(path: _Path, *, signature: str | None = None, shapes: Shapes | None = None) -> Model:
+def load(
+    path: _Path,
+    *,
+    signature: str | None = None,
+    shapes: Shapes | None = None,
+    value_limit_bytes: int | None = None,
+) -> Model:
     """The model in a `.tflite` file: translated, or else wrapped as one extension operation.
 
     `signature` names the one whose subgraph and names are taken, otherwise it is the main subgraph
     with the names of its tensors. `shapes` gives shapes of inputs by name where the file leaves
     dimensions open: a number, or None to leave it open; otherwise they are what the file fills in,
-    and open where that is a 1 behind the first dimension, which says nothing.
+    and open where that is a 1 behind the first dimension, which says nothing. Values that LiteRT
+    computes in a wrapped file may take `value_limit_bytes`, or what befits the size of the file.
 
     The file must not be changed while the model is in use. Raises ModelError, with the file's name,
     where the file is broken or nothing runs it, InvalidArgument for a signature, an input or a
     shape that it does not have, OSError where it cannot be opened.
     """
-    return _loaded(path, signature, shapes, _translated_or_whole)
+    make = functools.partial(_translated_or_whole, value_limit_bytes=value_limit_bytes)
+    return _loaded(path, signature, shapes, make)
 
 
-def translate(path: _Path, *, signature: str | None = None, shapes: Shapes | None = None) -> Model:
-    """The model in operations; raises ModelError that says why it cannot be."""
+def translate(
+    path: _Path,
+    *,
+    signature: str | None = None,
+    shapes: Shapes | None = None,
+    value_limit_bytes: int | None = None,
+) -> Model:
+    """The model in operations; raises ModelError that says why it cannot be.
+
+    How large its values are is not looked at: they are operands of it.
+    """
     return _loaded(path, signature, shapes, conversion.convert)
 
 
-def wrap(path: _Path, *, signature: str | None = None, shapes: Shapes | None = None) -> Model:
+def wrap(
+    path: _Path,
+    *,
+    signature: str | None = None,
+    shapes: Shapes | None = None,
+    value_limit_bytes: int | None = None,
+) -> Model:
     """The model as one operation of the extension org.nnasync.litert; raises ModelError."""
-    return _loaded(path, signature, shapes, functools.partial(wrap_file, reason=""))
+    make = functools.partial(wrap_file, reason="", value_limit_bytes=value_limit_bytes)
+    return _loaded(path, signature, shapes, make)
 
 
-def wrap_replaceable(path: _Path, content: bytes | None = None) -> Model:
+def wrap_replaceable(
+    path: _Path, content: bytes | None = None, *, value_limit_bytes: int | None = None
+) -> Model:
     """The model as one operation whose place the translated one can take; raises ModelError.
 
     Where the content of the file is given, that is what is checked, and what runs.
     """
-    whole = functools.partial(wrap_file, reason="", is_replaceable=True)
+    whole = functools.partial(
+        wrap_file, reason="", is_replaceable=True, value_limit_bytes=value_limit_bytes
+    )
     if content is None:
         return _loaded(path, None, None, whole)
     return _made(path, FileContent(content), None, None, whole)
@@ -112,7 +140,9 @@ def _metadata(memory: Memory, file: File) -> Metadata:
     return read_metadata(memory.view[offset : offset + length])
 
 
-def _translated_or_whole(file: File, interface: Interface, pool: Pool, name: str) -> Model:
+def _translated_or_whole(
+    file: File, interface: Interface, pool: Pool, name: str, *, value_limit_bytes: int | None
+) -> Model:
     try:
         model = conversion.convert(file, interface, pool, name)
     except ModelError as error:
@@ -121,7 +151,7 @@ def _translated_or_whole(file: File, interface: Interface, pool: Pool, name: str
         logger.info("%s: translated to %d operations", name, len(model.main.operations))
         return model
     try:
-        model = wrap_file(file, interface, pool, name, reason)
+        model = wrap_file(file, interface, pool, name, reason, value_limit_bytes=value_limit_bytes)
     except ModelError as error:
         raise ModelError(f"{error}; and not translated: {reason}") from error
     logger.info("%s: not translated, kept as a TFLite file: %s", name, reason)

@@ -73,19 +73,22 @@ class _Site:
         return int(self.operator.options.get(name, 0))  # type: ignore[arg-type]  # it is none else
 
 
-def check_sizes(graph: Graph, data: memoryview) -> None:
-    """Raise ModelError where a value takes more memory than one of a file of this size may."""
+def check_sizes(graph: Graph, data: memoryview, value_limit_bytes: int | None = None) -> None:
+    """Raise ModelError where a value takes more memory than it may, or one of such a file."""
+
+    def check(label: str, shape: Shape, nbytes: int) -> None:
+        check_value(label, shape, nbytes, len(data), value_limit_bytes)
+
     excess: dict[int, float] = {}
     known: dict[int, Shape] = {}
-    most = most_bytes(len(data))
+    most = most_bytes(len(data), value_limit_bytes)
     for operator in graph.operators:
         larger = {index for index in operator.inputs if index in excess} if excess else _NOTHING
         is_known = larger <= known.keys()
         site = _Site(graph, operator, data, known if is_known else {})
         if operator.name == "RESIZE_BILINEAR":
             pixels = math.prod(_sizes(_listed(1), site))
-            label = f"{_named(operator)}: a table"
-            check_value(label, (pixels,), pixels * _TABLE_BYTES, len(data))
+            check(f"{_named(operator)}: a table", (pixels,), pixels * _TABLE_BYTES)
         rule = _RULES.get(operator.name)
         sizes = _NONE if rule is None else _sizes(rule, site)
         factor = max([excess[index] for index in larger], default=1.0)
@@ -103,7 +106,7 @@ def check_sizes(graph: Graph, data: memoryview) -> None:
                 known[index] = sizes
             nbytes = math.ceil(by_rule * stated) * _BYTES.get(info.type, 1)
             if nbytes > most:
-                check_value(f"{_named(operator)}: a result", info.shape, nbytes, len(data))
+                check(f"{_named(operator)}: a result", info.shape, nbytes)
 
 
 def _named(operator: OperatorInfo) -> str:

@@ -125,11 +125,13 @@ def wrap(
     reason: str,
     *,
     is_replaceable: bool = False,
+    value_limit_bytes: int | None = None,
 ) -> Model:
     """The model that runs a file whole; `reason` becomes a part of the name of the file's operand.
 
     `is_replaceable`: the translated model is to take its place. Raises ModelError that lists the
-    operators which LiteRT does not run, or names inputs, outputs or states that no operand can
+    operators which LiteRT does not run, names a value that takes more than `value_limit_bytes` (or
+    than befits the size of the file), or names inputs, outputs or states that no operand can
     hold, or whose values the translated model would take for something else.
     """
     content: bytes | Memory = memory
@@ -140,6 +142,8 @@ def wrap(
         file = read_file(data)
         check(file)
     _check_operators(file, data, why_not)
+    for each in file.graphs:
+        check_sizes(each, data, value_limit_bytes)
     graph = file.graphs[interface.graph]
     if interface.graph:
         content = _with_main(file, memory.view, interface.graph)
@@ -238,7 +242,6 @@ def _check_operators(file: File, data: memoryview, why_not: str) -> None:
             else:
                 _check_limits(graph, operator, seen)
                 _check_repeats(graph, operator, data)
-        check_sizes(graph, data)
     if found:
         lines = [
             f"{len(places)} x {name}, first operator {places[0]}: {_remedy(name, why_not)}"

@@ -1,0 +1,121 @@
+"""How large values of a file may be: what is stated counts instead of what befits the file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import nnasync as nn
+from nnasync._core import importers
+from nnasync._core.formats import value_sizes
+from nnasync.cli import main
+from nnasync.errors import InvalidArgument, ModelError
+from nnasync.serving import ModelServer
+from tests.importers.onnx.files import FLOAT, message, node, written
+from tests.importers.tflite_files import Op, floats, integers, tflite_file
+from tests.rigs import SHAPE, doubler, runtime
+from tests.serving.rig import QUIET
+
+SIDE = 1 << 14
+LARGE_BYTES = SIDE * SIDE * 4
+SMALL_BYTES = 16
+
+
+def nnm(folder: Path) -> Path:
+    builder = nn.ModelBuilder()
+    builder.output("y", builder.relu(builder.input("x", (SIDE, SIDE))))
+    nn.save(builder.build(), folder / "net.nnm")
+    return folder / "net.nnm"
+
+
+def tflite(folder: Path) -> Path:
+    tensors = [floats(1, 1, 1, 1), integers(1, SIDE, SIDE, 1), floats(1, SIDE, SIDE, 1)]
+    (folder / "net.tflite").write_bytes(
+        tflite_file(tensors, [Op("TILE", (0, 1), (2,), "TileOptions")], [0], [2])
+    )
+    return folder / "net.tflite"
+
+
+def onnx(folder: Path) -> Path:
+    sizes = {"s": np.array([SIDE, SIDE], np.int64)}
+    x, y = [("x", FLOAT, (1, 1))], [("y", FLOAT, (SIDE, SIDE))]
+    return written(folder, message([node("Expand", ["x", "s"], ["y"])], x, y, sizes))
+
+
+def small(folder: Path) -> Path:
+    nn.save(doubler(), folder / "small.nnm")
+    return folder / "small.nnm"
+
+
+@pytest.mark.parametrize("saved", [nnm, tflite, onnx])
+def test_a_large_network_is_loaded_where_that_is_stated(
+    saved: Callable[[Path], Path], tmp_path: Path
+) -> None:
+    path = saved(tmp_path)
+    told = (
+        f"^{re.escape(str(path))}: .* takes {LARGE_BYTES} bytes.*value_limit_bytes={LARGE_BYTES} "
+    )
+    loads: list[Callable[..., object]] = [nn.load, nn.describe]
+    if importers.has_whole_form(path):
+        loads += [importers.load_whole]
+        loads += [
+            lambda path, form=form, **limit: nn.load(path, form=form, **limit)
+            for form in ("translated", "whole")
+        ]
+    for load in loads:
+        with pytest.raises(ModelError, match=told):
+            load(path)
+        with pytest.raises(ModelError, match=f"a value may take {LARGE_BYTES - 1}:"):
+            load(path, value_limit_bytes=LARGE_BYTES - 1)
+        load(path, value_limit_bytes=LARGE_BYTES)
+
+
+@pytest.mark.parametrize("limit", [0, -1, 1.5, "1", True])
+def test_what_is_no_limit(limit: Any, tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match="value_limit_bytes is a number of bytes"):
+        nn.load(small(tmp_path), value_limit_bytes=limit)
+
+
+def test_commands_take_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(small(tmp_path))
+    for command in (["run"], ["run", "--cache-dir", str(tmp_path / "c")], ["dump"], ["bench"]):
+        assert main([*command, path, "--value-limit-bytes", str(SMALL_BYTES - 1)]) == 1
+        assert f"value_limit_bytes={SMALL_BYTES} or more" in capsys.readouterr().err
+    assert main(["dump", path, "--value-limit-bytes", str(SMALL_BYTES)]) == 0
+
+
+@pytest.mark.anyio
+async def test_compile_takes_it_and_built_models_have_no_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("_LEAST_BYTES", "_SHARE"):
+        monkeypatch.setattr(value_sizes, name, 0)
+    path, x = small(tmp_path), np.ones(SHAPE, np.float32)
+    async with runtime() as rt:
+        with pytest.raises(ModelError, match="value_limit_bytes=16 or more"):
+            await rt.compile(path)
+        options = nn.CompileOptions(value_limit_bytes=SMALL_BYTES)
+        async with rt.compile(path, options=options) as net:
+            assert (await net(x) == 2).all()
+        async with rt.compile(doubler()) as net:
+            assert (await net(x) == 2).all()
+        with pytest.raises(InvalidArgument, match="value_limit_bytes"):
+            await rt.compile(path, options=nn.CompileOptions(value_limit_bytes=-1))
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("limit", [SMALL_BYTES - 1, SMALL_BYTES])
+async def test_settings_of_a_served_model_have_it(limit: int, tmp_path: Path) -> None:
+    small(tmp_path).with_suffix(".toml").write_text(f"value_limit_bytes = {limit}\n")
+    async with runtime() as rt, ModelServer(rt, folder=tmp_path, options=QUIET) as server:
+        (entry,) = server.index()
+    if limit < SMALL_BYTES:
+        assert entry.state == "UNAVAILABLE"
+        assert f"value_limit_bytes={SMALL_BYTES} or more" in entry.reason
+    else:
+        assert entry.state == "READY"
