@@ -30,6 +30,7 @@ from nnasync.hal import (
     HalVersion,
     Memory,
     Model,
+    OutputShape,
     Priority,
     Request,
     Shape,
@@ -239,6 +240,10 @@ class InlineRun(Protocol):
 
         `given` is as of `run_now`. Raises what an execution raises.
         """
+
+    @property
+    def output_shapes(self) -> Sequence[OutputShape]:
+        """Those of the last run, as far as the request did not state them; to be read after it."""
 
     def goes_beside(self) -> bool:
         """Whether an execution that begins now had better be one of those under way, beside them.

@@ -149,7 +149,14 @@ class SizedCall:
         """Run, and note the shapes when it is over."""
         if not self._call.run(stop):
             return False
-        self.shapes = tuple(OutputShape(output.shape) for output in self._outputs)
+        shapes, outputs = self.shapes, self._outputs
+        if not shapes:
+            self.shapes = tuple(OutputShape(output.shape) for output in outputs)
+            return True
+        for shape, output in zip(shapes, outputs, strict=True):
+            if shape.dimensions != output.shape:
+                self.shapes = tuple(OutputShape(each.shape) for each in outputs)
+                break
         return True
 
     def rewind(self) -> None:

@@ -289,7 +289,7 @@ class EnginePreparedModel:
         if self.client or not self._gate.is_open or not self.runs_here:
             return None
         binding = self._binding(request)
-        if binding.is_managed or not binding.is_settled:
+        if binding.is_managed:
             return None
         return QuickRun(self, request, binding, self._workers, self._health, self._name)
 

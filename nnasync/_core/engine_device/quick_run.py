@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Sequence
 from typing import Protocol
 
-from nnasync._core.engine_device.binding import Binding
+from nnasync._core.engine_device.binding import Binding, SizedCall
 from nnasync._core.engine_device.plan_users import Level
 from nnasync._core.plans.guarded import Health
 from nnasync._core.workers import Workers
 from nnasync._core.workers.flight import Flight
 from nnasync.errors import DeviceError, NNError
-from nnasync.hal import Array, Request
+from nnasync.hal import Array, OutputShape, Request
 
 
 class _Owner(Protocol):
@@ -114,6 +114,12 @@ class QuickRun:
         finally:
             idle.append(call)
         return True
+
+    @property
+    def output_shapes(self) -> Sequence[OutputShape]:
+        """Those that the last run found, where they were open; empty where none was."""
+        call = self._idle[-1]
+        return call.shapes if isinstance(call, SizedCall) else ()
 
     def goes_beside(self) -> bool:
         """Whether an execution that begins now had better be one of those under way, beside them.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
+from nnasync._core.execution.filled_request import FilledRequest
 from nnasync._core.execution.placing import held_by, pixels_of
 from nnasync._core.execution.ports import (
     Port,
@@ -41,7 +42,6 @@ from nnasync.hal import (
     OutputShape,
     Request,
     RequestArgument,
-    Shape,
     has_dimensions,
 )
 from nnasync.memory import Pool, layout
@@ -72,7 +72,7 @@ class FlexibleCalls:
         self._prepared = prepared
         self._memory = memory
         self._sizes = [_known_bytes(port) or _FIRST_GUESS_BYTES for port in ports.outputs]
-        self._kept: list[tuple[tuple[object, ...], _Filled]] = []
+        self._kept: list[tuple[tuple[object, ...], FilledRequest]] = []
 
     async def call(
         self,
@@ -92,7 +92,9 @@ class FlexibleCalls:
         arrays = self.given(values)
         for attempt in range(_ATTEMPTS):
             shapes = self._shapes_of(arrays, held)
-            filled = self._kept_request(shapes, arrays) or _Filled(self._request(arrays, held))
+            filled = self._kept_request(shapes, arrays)
+            if filled is None:
+                filled = FilledRequest(self._request(arrays, held))
             try:
                 result = await self._prepared.execute_synchronously(filled.request, config)
             except OutputInsufficientSize as error:
@@ -136,7 +138,7 @@ class FlexibleCalls:
         self,
         shapes: tuple[object, ...] | None,
         arrays: Sequence[Array | buffer.Buffer | None],
-    ) -> _Filled | None:
+    ) -> FilledRequest | None:
         """A request that is not in use, filled with the inputs."""
         for place, (known, filled) in enumerate(self._kept):
             if known == shapes:
@@ -145,7 +147,34 @@ class FlexibleCalls:
                 return filled
         return None
 
-    def _keep(self, shapes: tuple[object, ...] | None, filled: _Filled) -> None:
+    def kept_for(self, arrays: Sequence[Any]) -> FilledRequest | None:
+        """A kept request for plain arrays like these, of a size that sufficed; it stays kept."""
+        for place, (_, filled) in enumerate(self._kept):
+            if filled.fits(arrays):
+                if place:
+                    self._kept.insert(0, self._kept.pop(place))
+                return filled
+        return None
+
+    def copied(self, filled: FilledRequest, shapes: Sequence[OutputShape]) -> Any:
+        """The outputs of these shapes, in arrays of their own, as of a call."""
+        if len(shapes) == 1:
+            return filled.output(0, self._ports.outputs[0].dtype, shapes[0].dimensions).copy()
+        return tuple(
+            filled.output(number, port.dtype, shape.dimensions).copy()
+            for number, (port, shape) in enumerate(zip(self._ports.outputs, shapes, strict=True))
+        )
+
+    def outgrown(self, filled: FilledRequest, error: OutputInsufficientSize) -> None:
+        """Note that a kept request was too small: the next one has more memory."""
+        self.forget(filled)
+        self._grow(error.output_shapes)
+
+    def forget(self, filled: FilledRequest) -> None:
+        """Keep a request no longer."""
+        self._kept = [each for each in self._kept if each[1] is not filled]
+
+    def _keep(self, shapes: tuple[object, ...] | None, filled: FilledRequest) -> None:
         """Keep a finished request for reuse, most recently used first."""
         if shapes is not None:
             self._kept.insert(0, (shapes, filled))
@@ -193,7 +222,7 @@ class FlexibleCalls:
                 grown = True
         return grown
 
-    def _read(self, filled: _Filled, result: ExecutionResult, outs: Sequence[Any]) -> Any:
+    def _read(self, filled: FilledRequest, result: ExecutionResult, outs: Sequence[Any]) -> Any:
         values = []
         for number, (port, shape, target) in enumerate(
             zip(self._ports.outputs, result.output_shapes, outs, strict=True)
@@ -207,43 +236,6 @@ class FlexibleCalls:
                 check_target(target, msgspec.structs.replace(port, shape=array.shape))
             values.append(taken(target, array))
         return values[0] if len(values) == 1 else tuple(values)
-
-
-class _Filled:
-    """A request with inputs in its memory, and that memory as arrays once it is used again."""
-
-    __slots__ = ("_inputs", "_outputs", "request")
-
-    def __init__(self, request: Request) -> None:
-        self.request = request
-        self._inputs: list[Array | None] = [None] * len(request.inputs)
-        self._outputs: list[Array | None] = [None] * len(request.outputs)
-
-    def fill(self, arrays: Sequence[Array | buffer.Buffer | None]) -> None:
-        """Put other inputs of the same shapes in their places."""
-        for number, array in enumerate(arrays):
-            if isinstance(array, np.ndarray):
-                place = self._inputs[number]
-                if place is None:
-                    offset = self.request.inputs[number].location.offset
-                    place = self._memory().array(array.dtype, array.shape, offset)
-                    self._inputs[number] = place
-                place[...] = array
-
-    def output(self, number: int, dtype: np.dtype[Any], shape: Shape) -> Array:
-        """An output where it is; raises GeneralFailure where the device has taken the memory."""
-        place = self._outputs[number]
-        if place is None or place.shape != shape:
-            offset = self.request.outputs[number].location.offset
-            place = self._memory().array(dtype, shape, offset)
-            self._outputs[number] = place
-        return place
-
-    def _memory(self) -> Pool:
-        pool = self.request.pools[0]
-        if not isinstance(pool, Pool):
-            raise GeneralFailure("the request has lost its memory")
-        return pool
 
 
 def _input(

@@ -38,7 +38,7 @@ from nnasync._core.execution.ports import (
     real_values,
 )
 from nnasync._core.execution.prepared_kinds import is_inline
-from nnasync._core.execution.quick_calls import quick_calls
+from nnasync._core.execution.quick_calls import quick_calls_of
 from nnasync._core.execution.room import OnFull
 from nnasync._core.execution.slots import (
     Holding,
@@ -131,7 +131,7 @@ class Net(MeasuredCalls[R]):
             self._slots.serve(None, inline.check_room, inline.has_let_go)
         self._omitting = None
         self._flexible = None if self._ports.are_settled else self._flexible_calls()
-        self._quick = quick_calls(prepared, self._slots, self._slots.take_ahead, self._wakeup)
+        self._quick = quick_calls_of(prepared, self._slots, self._flexible, self._wakeup)
 
     def _flexible_calls(self) -> FlexibleCalls:
         memory = own_memory if self._inline is None else private_memory

@@ -9,18 +9,26 @@ when it has to wait, is answered with None before anything has happened, and goe
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from nnasync._core.clock import Deadline
+from nnasync._core.deferred import deferred
 from nnasync._core.execution.ports import Port
 from nnasync._core.execution.prepared_kinds import is_quick
-from nnasync._core.execution.slots import IdleSlots, Slot
+from nnasync._core.execution.slots import IdleSlots, Slot, Slots
 from nnasync._core.wakeup import Wakeup
 from nnasync.device import InlineRun, PreparedModel, QuickPreparedModel
 from nnasync.hal import Array
 from nnasync.scheduler import NEVER_NS
+
+if TYPE_CHECKING:
+    from nnasync._core.execution import quick_open
+    from nnasync._core.execution.flexible import FlexibleCalls
+    from nnasync._core.execution.quick_open import QuickOpenCalls
+else:
+    quick_open = deferred("nnasync._core.execution.quick_open")
 
 
 def quick_calls(
@@ -36,6 +44,15 @@ def quick_calls(
     if slots.port is None or not is_quick(prepared):
         return None
     return QuickCalls(prepared, slots, slots.port, take, wakeup)
+
+
+def quick_calls_of(
+    prepared: PreparedModel, slots: Slots, flexible: FlexibleCalls | None, wakeup: Wakeup
+) -> QuickCalls | QuickOpenCalls | None:
+    """The plain calls of a network, with open shapes where it has `flexible` calls."""
+    if flexible is None:
+        return quick_calls(prepared, slots, slots.take_ahead, wakeup)
+    return quick_open.QuickOpenCalls(prepared, flexible, wakeup) if is_quick(prepared) else None
 
 
 class QuickCalls:

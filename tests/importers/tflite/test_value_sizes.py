@@ -124,7 +124,7 @@ def test_stated_shapes_that_converters_do_not_know_are_no_fault(tmp_path: Path) 
 @pytest.mark.parametrize("name", ["PAD", "MIRROR_PAD"])
 def test_pictures_of_open_size_that_are_padded_again_and_again(name: str, tmp_path: Path) -> None:
     """Each time by a row on each side, which is much for the 1 that is stated, for all of them."""
-    picture = T("FLOAT32", (1, 1, 1, 8), open=(1, 2))
+    picture = T("FLOAT32", (1, 1, 1, 8), open=(1, -1, -1, 8))
     tensors = [picture, table((0, 0), (1, 1), (1, 1), (0, 0)), ones(8, 3, 3, 8), integers(1, 2)]
     ops, last = list[Op](), 0
 

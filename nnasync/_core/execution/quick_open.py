@@ -1,0 +1,76 @@
+"""Plain calls of a network with open shapes, whose inputs have the shapes of one of the last calls.
+
+As `quick_calls` does it: all that a run needs was looked up when those shapes came before. Nothing
+suspends between the copies of the inputs and those of the outputs, so the request stays with those
+that are kept meanwhile. Whatever is any different is answered with None before anything has
+happened, and goes the longer way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from nnasync._core.clock import Deadline
+from nnasync._core.execution.filled_request import FilledRequest
+from nnasync._core.execution.flexible import FlexibleCalls
+from nnasync._core.wakeup import Wakeup
+from nnasync.device import InlineRun, QuickPreparedModel
+from nnasync.errors import OutputInsufficientSize
+from nnasync.hal import Array
+from nnasync.scheduler import NEVER_NS
+
+
+class QuickOpenCalls:
+    """Made for one network; to be used on its loop."""
+
+    __slots__ = ("_calls", "_prepared", "_wakeup")
+
+    def __init__(self, prepared: QuickPreparedModel, calls: FlexibleCalls, wakeup: Wakeup) -> None:
+        self._prepared = prepared
+        self._calls = calls
+        self._wakeup = wakeup
+
+    def call(
+        self, arrays: Sequence[Any], deadline: Deadline | None, out: Array | None = None
+    ) -> Any:
+        """The output, or a tuple of outputs; None where this is no plain call.
+
+        Raises what an execution raises.
+        """
+        filled = self._calls.kept_for(arrays)
+        if filled is None or out is not None or not self._wakeup.is_undisturbed():
+            return None
+        deadline_ns = NEVER_NS
+        if deadline is not None:
+            if deadline.__class__ is not Deadline:
+                return None
+            deadline_ns = deadline.at_ns
+        run = filled.run or self._ready(filled)
+        if run is None:
+            return None
+        filled.fill(arrays)
+        try:
+            if not run.run(None, deadline_ns):
+                return None
+        except OutputInsufficientSize as error:
+            self._calls.outgrown(filled, error)
+            return None
+        except BaseException:
+            self._calls.forget(filled)
+            raise
+        return self._calls.copied(filled, run.output_shapes)
+
+    def goes_beside(self) -> bool:
+        """Whether the call that was just answered with None goes on by `call_beside`: never."""
+        return False
+
+    async def call_beside(self, array: Any) -> Any:
+        """Nothing: no call is told to go on here."""
+
+    def _ready(self, filled: FilledRequest) -> InlineRun | None:
+        """What runs a request on this thread, as soon as executions run here at all."""
+        if not self._prepared.runs_here_now():
+            return None
+        filled.run = self._prepared.quick_run(filled.request)
+        return filled.run
