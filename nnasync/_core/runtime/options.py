@@ -52,8 +52,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     cache files are kept, by default $NNASYNC_STATE_DIR, else a folder of the user's. hang_after_s:
     an isolated device whose process gives no sign of life for so many seconds, while something is
     awaited of it, is killed (0: never). revive: networks whose isolated device died are compiled
-    again, in the background. policy: the name of who decides which executions go first; isolated
-    devices have it too. ageing_ms: what aging_ms was called before; it warns.
+    again, in the background. isolated_limit_bytes: memory that the process of an isolated device
+    may have for itself alone (RLIMIT_DATA); what asks for more fails there, or ends that process.
+    policy: the name of who decides which executions go first; isolated devices have it too.
+    ageing_ms: what aging_ms was called before; it warns.
     """
 
     cores: int = msgspec.field(default_factory=cores_allowed)
@@ -74,6 +76,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     state_dir: str | os.PathLike[str] | None = None
     hang_after_s: float = 10
     revive: bool = False
+    isolated_limit_bytes: int | None = None
     policy: str = DEFAULT
     ageing_ms: float | None = None
 
@@ -102,6 +105,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidArgument(f"{text}, got {self.low_os_priority!r}")
         if self.blas_threads not in (1, None):
             raise InvalidArgument(f"blas_threads must be 1 or None, got {self.blas_threads!r}")
+        limit: object = self.isolated_limit_bytes
+        if limit is not None and (not isinstance(limit, int) or limit < 1):
+            raise InvalidArgument(f"isolated_limit_bytes must be 1 or more, or None, got {limit!r}")
         if self.aging_ms < 1:
             raise InvalidArgument(f"aging_ms must be 1 or more, got {self.aging_ms}")
         if not isinstance(self.policy, str):

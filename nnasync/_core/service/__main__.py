@@ -13,7 +13,7 @@ from nnasync._core.runtime import open_runtime, run
 from nnasync._core.service import lifeline
 from nnasync._core.service.acceptor import serve_connected
 from nnasync._core.service.limits import Limits
-from nnasync._core.service.process_resources import for_service, options_of
+from nnasync._core.service.process_resources import for_service, limit_memory, options_of
 from nnasync.errors import NNError
 
 
@@ -38,6 +38,7 @@ def main() -> str | None:
 async def _serve(name: str, fd: int, settings: str) -> None:
     with socket.socket(fileno=fd) as sock:
         options = for_service(options_of(settings))
+        limit_memory(options.isolated_limit_bytes)
         async with open_runtime(devices=[name], options=options) as runtime:
             await serve_connected(runtime.devices[0], sock, Limits())
 

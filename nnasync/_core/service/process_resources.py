@@ -29,6 +29,17 @@ def for_service(options: Options) -> Options:
     return msgspec.structs.replace(options, low_os_priority="alone")
 
 
+def limit_memory(limit_bytes: int | None) -> None:
+    """Let this process have no more private memory than that, for good; None limits nothing.
+
+    Memory that it shares with others, and files that it only reads, do not count.
+    """
+    if limit_bytes is not None:
+        hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+        most = limit_bytes if hard == resource.RLIM_INFINITY else min(limit_bytes, hard)
+        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+
+
 def most_descriptors() -> int:
     """How many descriptors this process may have, after asking for as many as are allowed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -170,6 +170,9 @@ def test_what_would_not_fit_or_is_not_legal_never_gets_to_the_engine() -> None:
     with pytest.raises(GeneralFailure, match="multiples"):
         call.run(StopFlag())
     call.rewind()
+    count[:] = 2**14, 2**15
+    with pytest.raises(GeneralFailure, match=r"shape \(16384, 98304\): too large"):
+        call.run(StopFlag())
     count[:] = 1, 1
     assert call.run(StopFlag())
     assert buffer.shape == (1, 3)
