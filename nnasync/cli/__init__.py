@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -64,6 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     arguments = _parser().parse_args(words, argparse.Namespace(words=words))
+    at_sigterm = signal.getsignal(signal.SIGTERM)
     try:
         code: int = arguments.command(arguments)
         sys.stdout.flush()
@@ -78,6 +80,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         print(f"nnasync: error: {_one_line(known)}", file=sys.stderr)
         return 1
+    finally:
+        if signal.getsignal(signal.SIGTERM) is not at_sigterm:
+            signal.signal(signal.SIGTERM, at_sigterm)
     return code
 
 

@@ -1,8 +1,14 @@
-"""Ctrl-C and SIGTERM end the work of a command, not the command: it still tells what it has."""
+"""Ctrl-C and SIGTERM end the work of a command, not the command: it still tells what it has.
+
+A SIGTERM may come twice at once, as `timeout` sends it to its process and then to the whole group,
+in which that is, too. So one that follows soon means nothing more, also while results are written.
+A second Ctrl-C ends the command as it is.
+"""
 
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -10,6 +16,8 @@ import anyio
 import anyio.abc
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_SAME_S = 2.0
+"""A SIGTERM within so many seconds is the one before."""
 
 
 class Interruption:
@@ -39,6 +47,8 @@ async def interruptible() -> AsyncIterator[Interruption]:
         if len(group.exceptions) != 1:
             raise
         raise group.exceptions[0] from None
+    if interruption.signal == signal.SIGTERM:
+        _pass_over_the_same()
 
 
 async def _watch(
@@ -50,6 +60,20 @@ async def _watch(
     with anyio.open_signal_receiver(*_SIGNALS) as signals:
         task_status.started()
         async for caught in signals:
-            interruption.signal = caught
-            scope.cancel()
-            return
+            if interruption.signal is None:
+                interruption.signal = caught
+                scope.cancel()
+            elif caught == signal.SIGINT:
+                raise KeyboardInterrupt
+
+
+def _pass_over_the_same() -> None:
+    """Have a SIGTERM that follows soon do nothing; a later one ends the process."""
+    began_s = time.monotonic()
+
+    def heed(number: int, _frame: object) -> None:
+        if time.monotonic() - began_s > _SAME_S:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+
+    signal.signal(signal.SIGTERM, heed)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
+from collections.abc import Iterator
 
 import anyio
 import pytest
@@ -10,6 +13,59 @@ import pytest
 from nnasync.cli.interruption import interruptible
 
 pytestmark = pytest.mark.anyio
+
+TWICE = """
+import signal
+import sys
+import anyio
+from nnasync import run
+from nnasync.cli.interruption import interruptible
+
+second = signal.Signals[sys.argv[1]]
+
+async def turns():
+    for _ in range(100):
+        await anyio.lowlevel.checkpoint()
+
+async def main():
+    async with interruptible() as interruption:
+        signal.raise_signal(signal.SIGTERM)
+        with anyio.CancelScope(shield=True):
+            await turns()
+            signal.raise_signal(second)
+            await turns()
+            print("wound up", flush=True)
+    signal.raise_signal(second)
+    print("told", flush=True)
+    return interruption.exit_code
+
+raise SystemExit(run(main))
+"""
+
+
+@pytest.fixture(autouse=True)
+def sigterm() -> Iterator[None]:
+    """Leaves the handler as it was."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+def signaled_twice(second: signal.Signals) -> subprocess.CompletedProcess[bytes]:
+    """A process that SIGTERM tells to end, and then this."""
+    arguments = [sys.executable, "-c", TWICE, second.name]
+    return subprocess.run(arguments, capture_output=True, check=False)
+
+
+def test_a_sigterm_that_comes_again_is_the_same() -> None:
+    """`timeout` signals its process and then the whole group, in which that is, too."""
+    ended = signaled_twice(signal.SIGTERM)
+    assert (ended.returncode, ended.stdout) == (143, b"wound up\ntold\n")
+
+
+def test_who_is_impatient_ends_it_all() -> None:
+    ended = signaled_twice(signal.SIGINT)
+    assert (ended.returncode, ended.stdout) == (-signal.SIGINT, b"")
 
 
 @pytest.mark.parametrize(("which", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
