@@ -11,7 +11,8 @@ launched ahead, from the signal on another thread to the await's end, with the w
 loop counted.
 
 A second table has files that run whole, beside LiteRT called directly as its users do it (the same
-kernels, one thread): what an await adds may be ten microseconds and a twentieth.
+kernels, one thread), and one with open shapes beside ONNX Runtime: what an await adds may be ten
+microseconds and a twentieth.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import tempfile
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -51,9 +53,11 @@ from nnasync.hal import Array, ExecutionPreference, Operand, dtype_of
 CHAIN = 8
 WHOLE = ("hello_world_float", "dtln_noise_suppression", "mobilenet_v1_0.25_128")
 WHOLE_ADDED_US, WHOLE_ADDED_SHARE = 10, 0.05
+WIDTH = 8
+ONE_CORE = nn.Options(cores=1, competition_budget_ms=0)
 BARE, AWAIT, TIMED, BURST = "bare plan (p)", "await net(x)", "await net(x, deadline=)", "burst(x)"
 MEASURED, MEASURED_BURST = "await net.measured(x)", "burst.measured(x)"
-DIRECT = "LiteRT directly"
+DIRECT = "its engine directly"
 OTHER, SAME = "run_in_executor, other core", "run_in_executor, same core"
 HOPS = f"{CHAIN} hops, run_in_executor, other core"
 SAME_HOPS = f"{CHAIN} hops, run_in_executor, same core"
@@ -257,6 +261,7 @@ async def measure(options: argparse.Namespace) -> None:
                 await contestant()
             results = await interleave(contestants, options.rounds)
     whole = [await of_whole_file(name, options) for name in WHOLE]
+    whole.append(await of_open_file(options))
     report(results, calls.wakeups, options, whole)
 
 
@@ -282,30 +287,73 @@ def litert_directly(path: Path, inputs: Sequence[Array]) -> Callable[[], object]
 async def of_whole_file(name: str, options: argparse.Namespace) -> tuple[str, Results]:
     """Microseconds of a file run by LiteRT directly, and awaited."""
     path = models_folder(options.models) / f"{name}.tflite"
-    one_core = nn.Options(cores=1, competition_budget_ms=0)
-    async with nn.open_runtime(devices=["litert-cpu"], options=one_core) as rt:
+    async with nn.open_runtime(devices=["litert-cpu"], options=ONE_CORE) as rt:
         net = await rt.compile(nn.load(path, form="whole"))
         inputs = [np.zeros(port.shape, port.dtype) for port in net.inputs]
-        directly = litert_directly(path, inputs)
+        return name, await beside(litert_directly(path, inputs), net, inputs, options)
 
-        async def bare() -> float:
-            started = time.perf_counter_ns()
-            for _ in range(options.calls):
-                directly()
-            took_us: float = (time.perf_counter_ns() - started) / options.calls / 1e3
-            return took_us
 
-        async def awaited() -> float:
-            started = time.perf_counter_ns()
-            for _ in range(options.calls):
-                await net(*inputs)
-            took_us: float = (time.perf_counter_ns() - started) / options.calls / 1e3
-            return took_us
+async def of_open_file(options: argparse.Namespace) -> tuple[str, Results]:
+    """The same of a file whose number of rows is open, and of ONNX Runtime: always as many rows."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "open.onnx"
+        write_open_file(path)
+        async with nn.open_runtime(devices=["onnxruntime-cpu"], options=ONE_CORE) as rt:
+            net = await rt.compile(nn.load(path, form="whole"))
+            inputs = [np.ones((4, WIDTH), np.float32)]
+            directly = onnxruntime_directly(path, inputs[0])
+            return "open shapes", await beside(directly, net, inputs, options)
 
-        contestants = {DIRECT: bare, AWAIT: awaited}
-        for contestant in contestants.values():
-            await contestant()
-        return name, await interleave(contestants, options.rounds)
+
+def write_open_file(path: Path) -> None:
+    """A dense layer for any number of rows."""
+    import onnx
+
+    helper, float32 = onnx.helper, onnx.TensorProto.FLOAT
+    weights = onnx.numpy_helper.from_array(np.eye(WIDTH, dtype=np.float32), "w")
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("Relu", ["h"], ["y"])]
+    x, y = (helper.make_tensor_value_info(name, float32, ("rows", WIDTH)) for name in "xy")
+    graph = helper.make_graph(nodes, "open", [x], [y], [weights])
+    opset = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), path)
+
+
+def onnxruntime_directly(path: Path, x: Array) -> Callable[[], object]:
+    """A run of a file as users of ONNX Runtime make it."""
+    import onnxruntime  # type: ignore[import-untyped]  # no types
+
+    settings = onnxruntime.SessionOptions()
+    settings.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(path, settings, providers=["CPUExecutionProvider"])
+    return lambda: session.run(None, {"x": x})
+
+
+async def beside(
+    directly: Callable[[], object],
+    net: nn.Net[Any],
+    inputs: Sequence[Array],
+    options: argparse.Namespace,
+) -> Results:
+    """Microseconds of a run by the engine, and of one that is awaited."""
+
+    async def bare() -> float:
+        started = time.perf_counter_ns()
+        for _ in range(options.calls):
+            directly()
+        took_us: float = (time.perf_counter_ns() - started) / options.calls / 1e3
+        return took_us
+
+    async def awaited() -> float:
+        started = time.perf_counter_ns()
+        for _ in range(options.calls):
+            await net(*inputs)
+        took_us: float = (time.perf_counter_ns() - started) / options.calls / 1e3
+        return took_us
+
+    contestants = {DIRECT: bare, AWAIT: awaited}
+    for contestant in contestants.values():
+        await contestant()
+    return await interleave(contestants, options.rounds)
 
 
 def of_whole_files(whole: Sequence[tuple[str, Results]]) -> str:
