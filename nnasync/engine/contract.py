@@ -62,20 +62,25 @@ def fit(outputs: Sequence[Target], shapes: Sequence[Shape]) -> list[Array]:
 
     An output that came as an array has that shape already.
     """
-    arrays = [
-        output.array(shape) if isinstance(output, OutputBuffer) else output
+    arrays: list[Array] = []
+    for output, shape in zip(outputs, shapes, strict=True):
+        array = output.array(shape) if isinstance(output, OutputBuffer) else output
+        if array is None:
+            raise _too_small(outputs, shapes)
+        arrays.append(array)
+    return arrays
+
+
+def _too_small(outputs: Sequence[Target], shapes: Sequence[Shape]) -> OutputInsufficientSize:
+    """What says of each output whether its memory suffices for these shapes."""
+    found = tuple(
+        OutputShape(shape, not isinstance(output, OutputBuffer) or output.array(shape) is not None)
         for output, shape in zip(outputs, shapes, strict=True)
-    ]
-    if any(array is None for array in arrays):
-        found = tuple(
-            OutputShape(shape, array is not None)
-            for shape, array in zip(shapes, arrays, strict=True)
-        )
-        index = next(i for i, array in enumerate(arrays) if array is None)
-        raise OutputInsufficientSize(
-            f"the buffer of output {index} is too small for {list(shapes[index])}", found
-        )
-    return [array for array in arrays if array is not None]
+    )
+    index = next(i for i, each in enumerate(found) if not each.is_sufficient)
+    return OutputInsufficientSize(
+        f"the buffer of output {index} is too small for {list(shapes[index])}", found
+    )
 
 
 def deliver(outputs: Sequence[Target], results: Sequence[Array]) -> None:

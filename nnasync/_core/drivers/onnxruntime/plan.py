@@ -178,6 +178,8 @@ class _Delivery:
         self._own = OwnOutputs(binding, [port.name for port in ports])
         self._ports = tuple(ports)
         self._outputs = tuple(outputs)
+        self._checked: list[Shape | None] = [None] * len(self._outputs)
+        """The shapes of the last results, which fit."""
 
     def bound(self) -> _Delivery:
         """This, with outputs bound for a run: what the last run allocated would be used again."""
@@ -185,12 +187,13 @@ class _Delivery:
         return self
 
     def __call__(self) -> None:
-        results = [
-            _outer(narrowed(_values(value, port), output.dtype), output)
-            for value, port, output in zip(
-                self._own.values(), self._ports, self._outputs, strict=True
-            )
-        ]
+        results, checked = self._own.values(), self._checked
+        for number, (port, output) in enumerate(zip(self._ports, self._outputs, strict=True)):
+            array = narrowed(_values(results[number], port), output.dtype)
+            if array.shape != checked[number]:
+                array = _outer(array, output)
+                checked[number] = array.shape
+            results[number] = array
         self._own.bind()
         deliver(self._outputs, results)
 
