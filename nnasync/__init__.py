@@ -37,6 +37,7 @@ The layers, top to bottom; a module imports only from rows below its own:
     fences, memory, cache, scheduler, machine    sync fences; pools; kept files; who is next; costs
     wakeup                                     from threads into loops
     tracing, clock, lag, timeslice, os_threads, packages, child_process, heap    hooks; the system
+    real_time   the system's real-time priority for threads that deadlines hang on
     errors, callbacks                          the exception tree; callbacks that raise
     hal                                        the words of HAL 1.3
     collecting, deferred, endings, notebook, pages, state_files   garbage; imports; HTML; files

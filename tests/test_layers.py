@@ -46,6 +46,7 @@ LAYERS = [  # from the top; a module may import modules of the rows below its ow
     {"fences", "memory", "cache", "scheduler", "machine"},
     {"wakeup"},
     {"tracing", "clock", "lag", "timeslice", "os_threads", "packages", "child_process", "heap"},
+    {"real_time"},
     {"errors", "callbacks"},
     {"hal"},
     {"collecting", "deferred", "endings", "notebook", "pages", "state_files"},

@@ -94,12 +94,13 @@ def main() -> None:
     parser.add_argument("--loads", type=float, nargs="+", default=LOADS)
     parser.add_argument("--seconds", type=float, default=5.0, help="of each load (%(default)s)")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--real-time", action="store_true", help="`nnasync serve --real-time`")
     options = parser.parse_args()
     model = options.model or models_folder(options.models) / MODEL
     pythons = dict(each.split("=", 1) for each in options.python)
     options.rate_hz, tensor = capacity_hz(model)
     names = options.only or ["nnasync", *pythons]
-    everyone = contestants(model)
+    everyone = contestants(model, real_time=options.real_time)
     rows, figures = [], {}
     for name in random.Random(options.seed).sample(names, len(names)):
         contestant = everyone[name]

@@ -1,13 +1,15 @@
 """Deadlines and priorities of `nnasync serve` under load: `python -m benchmarks.goodput.deadlines`.
 
 The server and the network are those of the goodput benchmark. First there are urgent requests
-(priority 1) alone, some every second, and then beside more of priority 3 than the machine can do:
-by how much do the urgent ones become slower? At the end there are 1.5 times as many requests as can
-be done, of both kinds, from clients that do not hang up: how late are the answers of those that are
-not served by their deadlines? The client tells it from the planned arrival on, which has in it what
-the client itself and the sending of the request take; the server tells in its metrics how late it
-was by its own clock, from when it had read the header. Beside each load runs a loop that does
-nothing but sleep (`idle_loop`): that late is on this machine whoever waits for a timer.
+(priority 1) alone, some every second, and then beside more of priority 3 than the machine can do,
+which another process sends: by how much do the urgent ones become slower? At the end there are 1.5
+times as many requests as can be done, of both kinds, from clients that do not hang up: how late are
+the answers of those that are not served by their deadlines? The client tells it from the planned
+arrival on, which has in it what the client itself and the sending of the request take; the server
+tells in its metrics how late it was by its own clock, from when it had read the header. Beside each
+load runs a loop that does nothing but sleep (`idle_loop`): that late is on this machine whoever
+waits for a timer. With
+`--real-time` the server has that option.
 """
 
 from __future__ import annotations
@@ -26,32 +28,24 @@ import uvloop
 
 from benchmarks._report import arguments, models_folder, percentile, publish, table
 from benchmarks.goodput.__main__ import MODEL, SETTLING_S, capacity_hz
-from benchmarks.goodput.clients import KINDS, Answer, Arrival, Kind, answers, arrivals
+from benchmarks.goodput.clients import KINDS, Answer, Kind, answers, arrivals
+from benchmarks.goodput.flood import FLOOD, flood
 from benchmarks.goodput.idle_loop import idle_loop
 from benchmarks.goodput.servers import contestants, served
 
 ALONE_HZ = 25.0
-URGENT, FLOOD = 0, 1
-LONG_AGO = (Kind("urgent", 1.0, 1000, 1), Kind("flood", 1.0, 250, 3))
-"""The urgent ones have time: it is their latency that is asked."""
+URGENT = Kind("urgent", 1.0, 1000, 1)
+"""They have time: it is their latency that is asked."""
 PATIENCE_S = 1.0
 IDLE = "timers of an idle loop"
 _BUCKET = re.compile(r'^nnasync_serving_late_seconds_bucket\{.*le="(.+)"\} (\d+)$', re.MULTILINE)
 
 
-def beside(urgent_hz: float, flood_hz: float, duration_s: float, seed: int) -> list[Arrival]:
-    """Urgent requests and a flood, each Poisson; 0 is none."""
-    plan = []
-    for kind, rate_hz in ((URGENT, urgent_hz), (FLOOD, flood_hz)):
-        if rate_hz:
-            own = arrivals(rate_hz, duration_s, seed + kind, LONG_AGO[kind : kind + 1])
-            plan += [Arrival(each.at_s, kind) for each in own]
-    return sorted(plan, key=lambda each: each.at_s)
-
-
-def urgent_ms(found: Sequence[Answer]) -> list[float]:
-    """How long the urgent ones took that were served."""
-    return [each.after_ms for each in found if each.kind == URGENT and each.status == 200]
+def urgent_ms(port: int, request: bytes, duration_s: float, seed: int) -> list[float]:
+    """How long urgent requests took that were served, some every second."""
+    plan = arrivals(ALONE_HZ, duration_s, seed, (URGENT,))
+    found = uvloop.run(answers(port, [request], plan, (URGENT,)))
+    return [each.after_ms for each in found if each.status == 200]
 
 
 def lateness_ms(found: Sequence[Answer]) -> list[float]:
@@ -78,25 +72,31 @@ def measured(
 ) -> tuple[dict[str, list[float]], list[tuple[float, int]]]:
     """The figures of all rounds, by the row of the table, and what the server says of errors."""
     rate_hz, tensor = capacity_hz(model)
-    contestant = contestants(model)["nnasync"]
-    plain = [contestant.request(tensor, kind) for kind in LONG_AGO]
+    contestant = contestants(model, real_time=options.real_time)["nnasync"]
+    urgent, flooding = (contestant.request(tensor, kind) for kind in (URGENT, FLOOD))
     both = [contestant.request(tensor, kind) for kind in KINDS]
     found: dict[str, list[float]] = {"alone": [], "beside a flood": [], "late": []}
     for name in tuple(found):
         found[f"{IDLE}, {name}"] = []
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder, "log")
-        with served(contestant, sys.executable, model, plain[URGENT], log) as port:
+        with served(contestant, sys.executable, model, urgent, log) as port:
             uvloop.run(answers(port, both, arrivals(rate_hz / 3, SETTLING_S, 1)))
             before = told_by(port)
             for number in range(options.rounds):
                 seed = random.Random(number).randrange(2**30)
-                for name, flood_hz in (("alone", 0.0), ("beside a flood", 1.5 * rate_hz)):
-                    plan = beside(ALONE_HZ, flood_hz, options.seconds, seed)
-                    with idle_loop() as idle:
-                        found[name] += urgent_ms(uvloop.run(answers(port, plain, plan, LONG_AGO)))
-                    found[f"{IDLE}, {name}"] += idle.late_ms
-                    time.sleep(0.5)
+                load = urgent, options.seconds, seed
+                with idle_loop() as idle:
+                    found["alone"] += urgent_ms(port, *load)
+                found[f"{IDLE}, alone"] += idle.late_ms
+                time.sleep(0.5)
+                with (
+                    idle_loop() as idle,
+                    flood(port, flooding, 1.5 * rate_hz, options.seconds, seed + 1),
+                ):
+                    found["beside a flood"] += urgent_ms(port, *load)
+                found[f"{IDLE}, beside a flood"] += idle.late_ms
+                time.sleep(0.5)
                 plan = arrivals(1.5 * rate_hz, options.seconds, seed)
                 with idle_loop() as idle:
                     over = uvloop.run(answers(port, both, plan, patience_s=PATIENCE_S))
@@ -112,6 +112,7 @@ def main() -> None:
     parser = arguments(__doc__, rounds=3)
     parser.add_argument("--models", type=Path, help="the folder of the reference models")
     parser.add_argument("--seconds", type=float, default=4.0, help="of each load (%(default)s)")
+    parser.add_argument("--real-time", action="store_true", help="serve with --real-time")
     options = parser.parse_args()
     found, told = measured(options, models_folder(options.models) / MODEL)
     rows = []

@@ -10,7 +10,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -103,18 +103,23 @@ def _plain(tensor: Tensor, kind: Kind) -> bytes:
     return _post("/", tensor.raw, content_type="application/octet-stream")
 
 
-def _ours(python: str, port: int, model: Path) -> list[str]:
-    return [python, "-m", "nnasync", "serve", str(model), "--port", str(port), "--no-grpc"]
+def _ours(more: Sequence[str]) -> Callable[[str, int, Path], list[str]]:
+    def command(python: str, port: int, model: Path) -> list[str]:
+        serve = [python, "-m", "nnasync", "serve", str(model), "--port", str(port), "--no-grpc"]
+        return [*serve, *more]
+
+    return command
 
 
 def _host(file: str) -> Callable[[str, int, Path], list[str]]:
     return lambda python, port, model: [python, str(HOSTS / file), str(port), str(model)]
 
 
-def contestants(model: Path) -> dict[str, Contestant]:
-    """All of them, by the name of the package that they need."""
+def contestants(model: Path, *, real_time: bool = False) -> dict[str, Contestant]:
+    """All of them, by the name of the package that they need; `real_time` is an option of ours."""
+    ours = _ours(["--real-time"] if real_time else [])
     return {
-        "nnasync": Contestant("nnasync serve", _ours, _binary(model.stem, "")),
+        "nnasync": Contestant("nnasync serve", ours, _binary(model.stem, "")),
         "pytriton": Contestant("Triton", _host("triton_host.py"), _binary("network", "x")),
         "litserve": Contestant("LitServe", _host("litserve_host.py"), _json("/predict")),
         "mlserver": Contestant("MLServer", _host("mlserver_host.py"), _oip),

@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable
 
 from nnasync import errors, hal
+from nnasync._core.real_time import REAL_TIME, Policy
 
 logger = logging.getLogger(__name__)
 
@@ -171,7 +172,10 @@ class Watchdog:
         self._dead = 0
 
     def _run(self) -> None:
+        usual: Policy | None = None
         while not self._closed:
+            if REAL_TIME.is_wanted is (usual is None):
+                usual = REAL_TIME.follow(usual)
             callback, until_ns = self._next()
             if callback is not None:
                 _call(callback)

@@ -117,6 +117,12 @@ def _add_operation(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cores", type=positive, metavar="N", help="executions that run at once (all cores)"
     )
+    parser.add_argument(
+        "--real-time",
+        action="store_true",
+        help="run the threads that talk to clients and wait for deadlines ahead of all other work, "
+        "that of other programs too; takes root, CAP_SYS_NICE or a limit RLIMIT_RTPRIO",
+    )
 
 
 def _port(text: str) -> int:
@@ -170,7 +176,7 @@ async def _serve(arguments: argparse.Namespace) -> int:
     async with (
         open_runtime(
             isolate=isolated if options.allow_load else (),
-            options=Options() if arguments.cores is None else Options(cores=arguments.cores),
+            options=_runtime_options(arguments),
         ) as runtime,
         ModelServer(runtime, arguments.model, folder=arguments.models, options=options) as server,
         listening(server, place) as address,
@@ -203,6 +209,13 @@ async def _grpc_listening(
         key=place.key or place.certificate,
     ) as front:
         yield f", and over gRPC at port {front.port}"
+
+
+def _runtime_options(arguments: argparse.Namespace) -> Options:
+    options = Options(real_time=arguments.real_time)
+    if arguments.cores is not None:
+        options = msgspec.structs.replace(options, cores=arguments.cores)
+    return options
 
 
 def _options(arguments: argparse.Namespace) -> ServeOptions:

@@ -103,3 +103,14 @@ def test_what_cannot_be_served(
     given = [str(model) if argument == "MODEL" else argument for argument in arguments]
     assert main(["serve", *given]) == 1
     assert text in capsys.readouterr().err
+
+
+def test_real_time_that_is_not_permitted_is_told(
+    model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refused(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr("os.sched_setscheduler", refused, raising=False)
+    assert main(["serve", str(model), "--port", "0", "--no-grpc", "--real-time"]) == 1
+    assert "RLIMIT_RTPRIO" in capsys.readouterr().err

@@ -40,7 +40,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     starts have no threads of OpenBLAS then, unless OPENBLAS_NUM_THREADS says otherwise. None leaves
     BLAS alone.
     time_slice_us: the slice that the loop's thread and the workers of MEDIUM and HIGH ask the
-    system for, so that they get a core as soon as they wake (0: the system's own).
+    system for, so that they get a core as soon as they wake (0: the system's own). real_time: the
+    loop's thread, and those that wait for deadlines, have a real-time priority of the system
+    (SCHED_RR) while the runtime is open, so that they run ahead of all that have none, other
+    programs included: for programs whose loop does little at a time, as a server's. It takes
+    CAP_SYS_NICE or a limit RLIMIT_RTPRIO; without, opening the runtime raises InvalidArgument.
     competition_budget_ms: how long devices are measured against each other for a model (0: the
     first that takes it gets it). contest_process: measure them in a process that is started for it,
     so that the loop does not stall (devices that are given as objects, or isolated, are measured
@@ -67,6 +71,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     switch_interval_us: float = 50
     blas_threads: Literal[1] | None = 1
     time_slice_us: float = 1000
+    real_time: bool = False
     competition_budget_ms: float = 300
     contest_process: bool = True
     background_contest_ms: float = 1000

@@ -8,6 +8,7 @@ import threading
 from nnasync._core.drivers.cpu.blas import ONE_BLAS_THREAD
 from nnasync._core.endings import renewed_in_child
 from nnasync._core.os_threads import demote
+from nnasync._core.real_time import REAL_TIME, Policy
 from nnasync._core.runtime.options import Options
 from nnasync._core.timeslice import PROMPTNESS, set_time_slice
 from nnasync._core.workers import Worker
@@ -41,6 +42,28 @@ def settle_in(options: Options, worker: Worker) -> None:
     PROMPTNESS.ask(prompt=False)
     if worker.demoted:
         demote(threading.get_native_id())
+
+
+class LoopThread:
+    """What a runtime asks of the system for the thread of its loop while it is open."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._old_slice_ns: int | None = None
+        self._old_policy: Policy | None = None
+
+    def enter(self) -> None:
+        """Ask for it; raises InvalidArgument where the system does not let it be in real time."""
+        self._old_slice_ns = set_time_slice(slice_ns(self._options))
+        if self._options.real_time:
+            self._old_policy = REAL_TIME.enter()
+
+    def leave(self) -> None:
+        """Undo what of it was done, on the same thread."""
+        if self._old_policy is not None:
+            REAL_TIME.leave(self._old_policy)
+        if self._old_slice_ns is not None:
+            set_time_slice(self._old_slice_ns)
 
 
 class ProcessSettings:

@@ -46,9 +46,9 @@ from nnasync._core.runtime.device_list import DeviceElsewhere, Devices
 from nnasync._core.runtime.options import Options
 from nnasync._core.runtime.process_settings import (
     SETTINGS,
+    LoopThread,
     inline_budget_ns,
     settle_in,
-    slice_ns,
     stall_budget_ns,
 )
 from nnasync._core.runtime.sharing import Claim, SharedPlans
@@ -60,7 +60,6 @@ from nnasync._core.runtime.shutdown import (
     late_files_written,
 )
 from nnasync._core.runtime.tasks import Upkeep, tasks_of_this_loop
-from nnasync._core.timeslice import set_time_slice
 from nnasync._core.wakeup import Wakeup, in_thread, shield
 from nnasync._core.workers import Workers, WorkersStatistics
 from nnasync.device import Device, PreparedModel
@@ -177,6 +176,7 @@ class Runtime:
         self._errands: Errands | None = None
         self._contests: ContestProcess | None = None
         self._making = threading.Lock()
+        self._loop_thread = LoopThread(options)
         self._state = "new"
 
     async def __aenter__(self) -> Self:
@@ -210,13 +210,14 @@ class Runtime:
         try:
             await self._devices.look_around()
             await self._devices.discover(self._errands_once)
+            self._loop_thread.enter()
         except BaseException:
+            self._loop_thread.leave()
             self._workers.close()
             self._watchdog.close()
             await self._tasks.close()
             raise
         SETTINGS.enter(options)
-        self._old_slice_ns = set_time_slice(slice_ns(options))
         self._wakeup.tracer = self.tracer
         self._state = "open"
         self._trim_later()
@@ -233,8 +234,7 @@ class Runtime:
             SETTINGS.leave(self.options)
             if self._wakeup.tracer is self.tracer:
                 self._wakeup.tracer = None
-            if self._old_slice_ns is not None:
-                set_time_slice(self._old_slice_ns)
+            self._loop_thread.leave()
             await self._tasks.close()
 
     def __await__(self) -> Generator[Any, Any, Self]:
