@@ -6,7 +6,8 @@ Two nodes are simulated on this machine (`ray.cluster_utils.Cluster`), each with
 a network there is compared, in turns, with a call of an actor of Ray on one of the nodes that
 computes the same with numpy, waited for with `ray.get` and with `await`. Then a network that takes
 longer than its deadline is called: how long after the deadline is the error there, and how late is
-a timer of the same loop, in turns? At last the node of the device is removed while clients call
+a timer of the same loop, in turns? With `--real-time` that loop, and what waits for deadlines, has
+`Options(real_time=True)`. At last the node of the device is removed while clients call
 without pause: how long is there no answer, and has each call exactly one end?
 """
 
@@ -21,6 +22,7 @@ from typing import Any
 
 import anyio
 import anyio.to_thread
+import msgspec
 import numpy as np
 
 import nnasync as nn
@@ -178,7 +180,8 @@ async def measured(options: Any) -> dict[str, Any]:
             device(NAME, called=f"node{number}", resources={f"node{number}": 1})
             for number in range(2)
         ]
-        async with nn.open_runtime(devices=devices, options=OPTIONS) as runtime:
+        own_options = msgspec.structs.replace(OPTIONS, real_time=options.real_time)
+        async with nn.open_runtime(devices=devices, options=own_options) as runtime:
             found["us"] = await costs(runtime, ray, options.rounds, options.calls)
             found["late ms"], found["timers ms"] = await lateness_ms(runtime, options.calls)
 
@@ -206,6 +209,7 @@ def main() -> None:
     """Measure and print."""
     parser = arguments(__doc__, rounds=9)
     parser.add_argument("--calls", type=int, default=100, help="in a round (%(default)s)")
+    parser.add_argument("--real-time", action="store_true", help="Options(real_time=True)")
     options = parser.parse_args()
     found = anyio.run(measured, options, backend_options={"use_uvloop": True})
     rows = []
