@@ -81,6 +81,7 @@ class Wakeup:
         "_home",
         "_posted_ns",
         "_queue",
+        "_task",
         "is_trio",
         "lag",
         "posted",
@@ -94,6 +95,7 @@ class Wakeup:
         self._queue: deque[Callable[[], object]] = deque()
         self._gate = threading.Lock()
         self._posted_ns = 0
+        self._task: Callable[[], Any] = _nowhere
         self.lag = Lag()
         self.is_trio = is_trio
         self.thread_id = _get_ident()
@@ -148,23 +150,22 @@ class Wakeup:
         it exactly.
         """
         home = _running_loop()
-        if (
-            home is None
-            or home is not self._home()
-            or self.thread_id != _get_ident()
-            or ("trio" in sys.modules and _trio_token() is not None)
-        ):
+        if home is None or home is not self._home():
             return False
         task = _task_of(home)
-        if task is None:
-            return True
+        if task is None:  # As where trio is a guest of the loop: it runs in callbacks of that.
+            return _trio_token() is None
         if task.cancelling():
             return False
         backend = sys.modules.get(_BACKEND)
         if backend is None:
             return True
         try:
-            state = backend._task_states.data.get(_ref(task))
+            # As a rule the task that asked last: a reference to it is made once.
+            known = self._task
+            if known() is not task:
+                known = self._task = _ref(task)
+            state = backend._task_states.data.get(known)
             return state is None or state.cancel_scope is None or not _scope_cancelled(task)
         except AttributeError:
             return False

@@ -73,31 +73,41 @@ class Estimate:
             setattr(copy, name, getattr(self, name))
         return copy
 
-    def observe(self, duration_ns: int, here: float = 1.0) -> None:
-        """Take a measured duration in; `here` is the share that a loop's thread would take."""
-        self.samples += 1
-        if self.samples == 1:
+    def observe(self, duration_ns: float, here: float = 1.0) -> None:
+        """Take a measured duration in; `here` is the share that a loop's thread would take.
+
+        It is asked for each run, so it reckons with floats alone, which Python does soonest.
+        """
+        self.samples = samples = self.samples + 1
+        if samples == 1:
             self.ns = self.best_ns = self.floor_ns = self.high_ns = float(duration_ns)
             return
+        took_ns = held_ns = float(duration_ns)
         ns, best_ns, high_ns = self.ns, self.best_ns, self.high_ns
-        if duration_ns < ns:
-            ns += (duration_ns - ns) * _DOWN
-        elif duration_ns > 2 * ns:
+        if took_ns < ns:
+            ns += (took_ns - ns) * _DOWN
+        elif took_ns > 2.0 * ns:
             ns += ns * _UP
         else:
-            ns += (duration_ns - ns) * _UP
-        if duration_ns < best_ns:
-            best_ns = float(duration_ns)
-        elif ns * here > best_ns:
-            best_ns += (ns * here - best_ns) * _FORGET
-        held_ns = duration_ns * here
+            ns += (took_ns - ns) * _UP
+        usual_ns = ns
+        if here != 1.0:
+            held_ns *= here
+            usual_ns *= here
+        if took_ns < best_ns:
+            best_ns = took_ns
+        elif usual_ns > best_ns:
+            best_ns += (usual_ns - best_ns) * _FORGET
+        next_ns = held_ns
         if held_ns <= high_ns:
-            high_ns *= _MOSTLY if self.samples > _FIRST else _AT_FIRST
-            self.high_ns = high_ns if high_ns > held_ns else float(held_ns)
+            high_ns *= _MOSTLY if samples > _FIRST else _AT_FIRST
+            if high_ns > held_ns:
+                next_ns = high_ns
         else:
             high_ns = self._raised(high_ns, held_ns)
-            self.high_ns = high_ns if high_ns < held_ns else float(held_ns)
-        self.ns = ns
+            if high_ns < held_ns:
+                next_ns = high_ns
+        self.ns, self.high_ns = ns, next_ns
         self.best_ns = self.floor_ns = best_ns
 
     def _raised(self, high_ns: float, duration_ns: float) -> float:

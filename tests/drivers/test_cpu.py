@@ -109,6 +109,20 @@ def test_inputs_are_read_before_the_first_operation(plan: ReferencePlan) -> None
     np.testing.assert_array_equal(y, result(plan, image(4)))
 
 
+def test_a_run_on_other_arrays_leaves_those_it_is_bound_to_alone(plan: ReferencePlan) -> None:
+    x = image(4)
+    call, y = bound(plan, x)
+    assert call.reads_given
+    wide = np.repeat(image(5), 2, axis=-1)
+    assert call.run(StopFlag(), [wide[..., ::2]])
+    np.testing.assert_array_equal(y, result(plan, image(5)))
+    assert call.run(StopFlag())
+    np.testing.assert_array_equal(y, result(plan, image(4)))
+    assert not call.run(StopAfter(0), [x])
+    assert call.run(StopFlag())
+    np.testing.assert_array_equal(y, result(plan, image(4)))
+
+
 def test_rewind_starts_over_and_gives_the_lane_back(plan: ReferencePlan) -> None:
     call, y = bound(plan, image(5))
     call.rewind()

@@ -16,7 +16,7 @@ from nnasync._core.engine_device import EnginePreparedModel
 from nnasync._core.engine_device.quick_run import QuickRun
 from nnasync._core.wakeup import yield_now
 from nnasync._core.workers import task as task_module
-from nnasync._core.workers.flight import Flight, Landing
+from nnasync._core.workers.flight import Flight
 from nnasync._core.workers.task import YIELD
 from nnasync.engine import BoundCall
 from nnasync.errors import DeviceUnavailable, GeneralFailure, ResourceExhaustedTransient
@@ -275,7 +275,6 @@ async def test_what_is_told_of_the_last_execution_does_not_end_the_next() -> Non
     estimate = Estimate()
     flight = Flight(Idle(), Priority.MEDIUM, estimate, "a flight")
     landing = flight.fence
-    assert isinstance(landing, Landing)
 
     def ends() -> None:
         landing.signal()
@@ -286,14 +285,16 @@ async def test_what_is_told_of_the_last_execution_does_not_end_the_next() -> Non
         thread.join(PATIENCE_S)
 
     elsewhere()
-    await landing
+    assert landing.landing() is None
     flight.finished = True
     flight.release()
     assert flight.renew(Idle(), estimate)
     ended = list[bool]()
 
     async def waits() -> None:
-        await landing
+        future = landing.landing()
+        assert future is not None
+        await future
         ended.append(landing.done)
 
     async with anyio.create_task_group() as group:

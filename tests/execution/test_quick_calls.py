@@ -20,6 +20,7 @@ from tests.rigs import (
     ROW,
     attempt,
     both,
+    counter,
     double,
     doubler,
     gated,
@@ -227,6 +228,19 @@ async def test_a_plain_call_that_fails(falls_back: bool) -> None:
         broken = False
         for _ in range(3):
             assert (await net(ROW)).tolist() == [[2, 4, 6, 8]]
+
+
+async def test_a_plain_call_of_a_network_with_states_begins_from_zeros() -> None:
+    """A call brings one of its inputs only, so no engine is given its array in place of all."""
+    async with runtime(options=PLAIN) as rt:
+        net = await rt.compile(counter(), devices=[REFERENCE])
+        await until_inline(rt, net, ROW)
+        for _ in range(3):
+            assert (await net(ROW)).tolist() == [[1, 2, 3, 4]]
+        async with net.burst() as burst:
+            for times in range(1, 4):
+                assert (await burst(ROW) == times * ROW).all()
+        assert (await net(2 * ROW)).tolist() == [[2, 4, 6, 8]]
 
 
 async def test_plain_calls_of_a_burst_are_counted() -> None:

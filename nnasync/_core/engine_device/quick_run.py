@@ -17,6 +17,7 @@ from nnasync._core.plans.guarded import Health
 from nnasync._core.workers import Workers
 from nnasync._core.workers.flight import Flight
 from nnasync.errors import DeviceError, NNError
+from nnasync.fences import fresh
 from nnasync.hal import Array, OutputShape, Request
 
 
@@ -72,7 +73,7 @@ class QuickRun:
         self._lane = lane = workers.inline
         self._here = lane.turns.here
         self._queued = lane.queued
-        self._health = health
+        self._health = _SOUND if health is None else health
         self._name = name
 
     def run(self, given: Sequence[Array] | None, deadline_ns: int) -> bool:
@@ -80,7 +81,7 @@ class QuickRun:
 
         `given` are arrays to be read in place of the inputs. Raises what an execution raises.
         """
-        owner, lane, here, health = self._owner, self._lane, self._here, self._health
+        owner, lane, here = self._owner, self._lane, self._here
         estimate, queued, idle = owner.usual.estimate, self._queued, self._idle
         best_ns = estimate.best_ns
         if (
@@ -95,9 +96,8 @@ class QuickRun:
             or here.waiting
             or queued[1]
             or queued[2]
+            or self._health.suspects
             or not owner.runs_here
-            or (health is not None and health.suspects)
-            or lane.closed
         ):
             return False
         # The worker that ran it last may be about to give the call back.
@@ -108,7 +108,8 @@ class QuickRun:
                 given = None
             lane.run(call, estimate, deadline_ns, self._name, here, given)
         except DeviceError:
-            if health is None or not health.suspects:
+            health = self._health
+            if not health.suspects:
                 raise
             return False  # A worker may repeat it on what stands by for the device.
         finally:
@@ -126,8 +127,8 @@ class QuickRun:
 
         To be asked for each such execution, since it counts for what is usual.
         """
-        owner, lane, health = self._owner, self._lane, self._health
-        if not owner.runs_here or (health is not None and health.suspects):
+        owner, lane = self._owner, self._lane
+        if not owner.runs_here or self._health.suspects:
             return False
         return lane.goes_beside(owner.usual.priority, owner.usual.estimate, self._here)
 
@@ -142,19 +143,25 @@ class QuickRun:
         except NNError:
             flight.release()
             raise
+        fence = flight.fence
         lane.beside += 1
         try:
-            await flight.fence
-        except DeviceError:
-            # On the thread of a loop nothing falls back on what stands by: a worker repeats it.
-            if self._health is None or not self._health.suspects:
-                raise
-            await owner.execute(request)
+            landing = fence.landing()
+            if landing is not None:
+                await landing
+        except BaseException:
+            if not fence.done:
+                workers.abandon(flight)
+            raise
         finally:
             lane.beside -= 1
-            if not flight.fence.done:
-                workers.abandon(flight)
-        if not (was_observed or workers.tracer.instruments):  # Who observes may keep it.
+        error = fence.error
+        if error is not None:
+            # On the thread of a loop nothing falls back on what stands by: a worker repeats it.
+            if not (self._health.suspects and isinstance(error, DeviceError)):
+                raise fresh(error) from error.__cause__ or error
+            await owner.execute(request)
+        elif not (was_observed or workers.tracer.instruments):  # Who observes may keep it.
             binding.flight = flight
 
     def _flight(self, binding: Binding) -> Flight:
@@ -168,3 +175,7 @@ class QuickRun:
             flight.stop.priority = usual.priority
         flight.is_counted = self._owner._is_counted
         return flight
+
+
+_SOUND = Health()
+"""That of a device that nothing stands by for: it is never suspected."""

@@ -62,9 +62,9 @@ class QuickCalls:
         "_dtype",
         "_input",
         "_is_vain",
+        "_is_whole",
         "_output",
         "_prepared",
-        "_reads_in_place",
         "_run",
         "_shape",
         "_slot",
@@ -88,7 +88,7 @@ class QuickCalls:
         self._dtype, self._shape = port.dtype, port.shape
         self._take = take
         self._wakeup = wakeup
-        self._reads_in_place = slots.reads_in_place
+        self._is_whole = slots.is_whole
         self._slot: Slot | None = None
         self._run: InlineRun | None = None
         self._input: Any = None
@@ -124,7 +124,7 @@ class QuickCalls:
                 return None
             deadline_ns = deadline.at_ns
         given: Sequence[Any] | None = arrays
-        if not self._reads_in_place:
+        if not self._is_whole:
             given = None
             self._input[...] = array
         try:

@@ -211,6 +211,8 @@ class IdleSlots(ABC, Generic[_SlotT]):
         self._ports = ports
         self.port = ports.inputs[0] if len(ports.inputs) == 1 and ports.are_settled else None
         """The only input, where there is one and all shapes are known."""
+        self.is_whole = not ports.state_inputs
+        """Whether calls bring all inputs: the model has no states."""
         self._idle: list[_SlotT] = []
 
     @abstractmethod
@@ -269,7 +271,7 @@ class Slots(IdleSlots[Slot]):
         self._most_own = 0
         self.reads_in_place = (
             self.port is not None
-            and not ports.state_inputs
+            and self.is_whole
             and math.prod(self.port.shape) * self.port.dtype.itemsize >= _LARGE_BYTES
         )
 

@@ -10,13 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Generator
-from typing import Any
 
 from nnasync._core.clock import now_ns
 from nnasync._core.wakeup import Wakeup
 from nnasync._core.workers.task import GO, Call, Task
-from nnasync.fences import Fence, FenceStatus, fresh
+from nnasync.fences import Fence, FenceStatus
 from nnasync.hal import NEVER_NS, Priority
 from nnasync.scheduler import Estimate
 
@@ -26,7 +24,7 @@ _running_loop = asyncio.get_running_loop
 
 
 class Landing(Fence):
-    """A fence that one task awaits at a time, on the loop of asyncio that made it."""
+    """A fence for which one task waits at a time, on the loop of asyncio that made it."""
 
     __slots__ = ("_future", "_wakeup")
 
@@ -36,15 +34,12 @@ class Landing(Fence):
         self._wakeup = Wakeup.current()
         self._future: asyncio.Future[None] | None = None
 
-    def __await__(self) -> Generator[Any, Any, None]:
-        if self.status is _PENDING:
-            self._future = future = _running_loop().create_future()
-            try:
-                yield from future
-            finally:
-                self._future = None
-        if self.error is not None:
-            raise fresh(self.error) from self.error.__cause__ or self.error
+    def landing(self) -> asyncio.Future[None] | None:
+        """What the task that waits for it awaits, which only ends the wait; None if it is over."""
+        if self.status is not _PENDING:
+            return None
+        self._future = future = _running_loop().create_future()
+        return future
 
     def _settle(self, status: FenceStatus, error: Exception | None) -> bool:
         was_pending = self.status is _PENDING
@@ -69,6 +64,8 @@ class Flight(Task):
     """An execution of one bound request that is awaited on the loop that made it."""
 
     __slots__ = ()
+
+    fence: Landing
 
     def __init__(self, call: Call, priority: Priority, estimate: Estimate, name: str) -> None:
         super().__init__(call, priority, estimate, NEVER_NS, name)

@@ -62,6 +62,8 @@ _WEIGHED_EVERY = 8
 CALL_NS = 8_000
 """The cost of a call for the loop besides the run: copies, checks and bookkeeping in Python."""
 
+_CALL_NS = float(CALL_NS)
+
 
 class Turn:
     """The current turn of one thread's loop, its inline work, and who waits for the next.
@@ -84,7 +86,7 @@ class Turn:
     def __init__(self, budget_ns: float) -> None:
         self.number = 0
         self.spent_ns = 0.0
-        self.budget_ns = budget_ns
+        self.budget_ns = float(budget_ns)
         self.waiting: list[tuple[int, int, float]] = []
         self.company = Company()
         self.first = 0
@@ -103,7 +105,7 @@ class Turn:
             loop = _running_loop()
             if loop is not None:
                 loop.call_soon(self.turned, self.number)
-        self.spent_ns += duration_ns + CALL_NS
+        self.spent_ns += duration_ns + _CALL_NS
 
     def turned(self, number: int) -> None:
         """Note that the loop has turned since `number`; only the first to say so begins a turn."""
@@ -270,6 +272,11 @@ class InlineLane:
         self._surely_ns = RETURN * inline_budget_ns
         self.calm_ns = RETURN * self._far_ns
 
+    def close(self) -> None:
+        """Have nothing run here any more: no execution is short enough for that."""
+        self.closed = True
+        self.calm_ns = 0.0
+
     def admission(
         self,
         priority: Priority,
@@ -374,7 +381,9 @@ class InlineLane:
         the device raises as a typed error.
         """
         started_ns = now_ns()
-        if deadline_ns != NEVER_NS and started_ns + estimate.floor_ns > deadline_ns:
+        # Whichever equals it is never as well: it is the quicker question.
+        is_timed = deadline_ns is not NEVER_NS
+        if is_timed and started_ns + estimate.floor_ns > deadline_ns:
             here.spend(0.0)  # Who asks again and again must let the loop turn some time, too.
             raise _refused(estimate, deadline_ns - started_ns)
         try:
@@ -392,18 +401,20 @@ class InlineLane:
             raise GeneralFailure(f"{name} stopped without having been asked to")
         ended_ns = now_ns()
         duration_ns = ended_ns - started_ns
-        if here.spent_ns > 0:
-            here.spent_ns += duration_ns + CALL_NS
+        took_ns = float(duration_ns)
+        if here.spent_ns > 0.0:
+            here.spent_ns += took_ns + _CALL_NS
         else:
-            here.spend(duration_ns)
+            here.spend(took_ns)
         self.runs += 1
         self.ns += duration_ns
-        estimate.observe(duration_ns)
-        if duration_ns >= self._spread_from_ns:
+        estimate.observe(took_ns)
+        if took_ns >= self._spread_from_ns:
             estimate.learn_manner(duration_ns)
-        for hook in self._tracer.inline_run:
-            hook(name, started_ns, ended_ns)
-        if ended_ns > deadline_ns:
+        if hooks := self._tracer.inline_run:
+            for hook in hooks:
+                hook(name, started_ns, ended_ns)
+        if is_timed and ended_ns > deadline_ns:
             raise MissedDeadlineTransient(
                 f"the execution ended {(ended_ns - deadline_ns) / 1e6:.3f} ms after its deadline"
             )

@@ -312,7 +312,8 @@ class Workers:
     def close(self) -> None:
         """Settle everything with DeviceUnavailable and let the threads end when they can."""
         with self._lock:
-            self._closed = self.inline.closed = True
+            self._closed = True
+            self.inline.close()
             # Dependants come after what they wait for: each shall hear of the closing itself.
             live = sorted(self._live, key=lambda task: task.launched_ns, reverse=True)
         for task in live:

@@ -190,7 +190,7 @@ class _Resumable(BoundCall, ABC):
     def run(self, stop: StopFlag, given: Given = None) -> bool:
         """Runs to the end, or to the next operation boundary once `stop.raised` is not 0."""
         try:
-            if not self._advance(stop):
+            if not self._advance(stop, given):
                 return False
         except ModelError as error:
             self.rewind()
@@ -202,7 +202,7 @@ class _Resumable(BoundCall, ABC):
         return True
 
     @abstractmethod
-    def _advance(self, stop: StopFlag) -> bool:
+    def _advance(self, stop: StopFlag, given: Given) -> bool:
         """Whether the end is reached; ModelError where the model is at fault."""
 
     @abstractmethod
@@ -215,6 +215,8 @@ class ReferenceCall(_Resumable):
 
     __slots__ = ("_index", "_lane", "_program", "_sources", "_targets")
 
+    reads_given = True
+
     def __init__(
         self, program: Program, sources: Sequence[Array | None], targets: Sequence[Array]
     ) -> None:
@@ -224,30 +226,26 @@ class ReferenceCall(_Resumable):
         self._lane: Lane | None = None
         self._index = 0
 
-    def _advance(self, stop: StopFlag) -> bool:
+    def _advance(self, stop: StopFlag, given: Given) -> bool:
         lane = self._lane
         if lane is None:
             if stop.raised:
                 return False
             lane = self._lane = self._program.lease()
+            sources = self._sources if given is None else given
             if SWITCH.on:
-                return self._traced(lane, stop)
-            self._take_in(lane)
+                return self._traced(lane, sources, stop)
+            _take_in(lane, sources)
         if not lane.context.run(self._walk, lane.steps, stop):
             return False
         for target, inner in zip(self._targets, lane.outputs, strict=True):
             np.copyto(target, inner)
         return True
 
-    def _take_in(self, lane: Lane) -> None:
-        for inner, source in zip(lane.inputs, self._sources, strict=True):
-            if source is not None and inner is not None:
-                np.copyto(inner, source)
-
-    def _traced(self, lane: Lane, stop: StopFlag) -> bool:
+    def _traced(self, lane: Lane, sources: Sequence[Array | None], stop: StopFlag) -> bool:
         """The same with spans; what is stopped is not told of when it goes on."""
         with span(Phase.INPUTS_AND_OUTPUTS, "copy inputs", Layer.CPU):
-            self._take_in(lane)
+            _take_in(lane, sources)
         with span(Phase.COMPUTATION, "run the operations", Layer.CPU):
             if not lane.context.run(self._walk, lane.steps, stop):
                 return False
@@ -273,6 +271,12 @@ class ReferenceCall(_Resumable):
             self._program.give_back(lane)
 
 
+def _take_in(lane: Lane, sources: Sequence[Array | None]) -> None:
+    for inner, source in zip(lane.inputs, sources, strict=True):
+        if source is not None and inner is not None:
+            np.copyto(inner, source)
+
+
 class FlexibleCall(_Resumable):
     """An interpreter bound to memory: resumable, and used by one thread at a time."""
 
@@ -290,7 +294,7 @@ class FlexibleCall(_Resumable):
         self._context: Context = silent_context(MAX_EXECUTION_BYTES)
         self._run: Run | None = None
 
-    def _advance(self, stop: StopFlag) -> bool:
+    def _advance(self, stop: StopFlag, given: Given) -> bool:
         if self._run is None:
             self._run = self._interpreter.run([_dense(each) for each in self._sources], stop)
         with span(Phase.COMPUTATION, "interpret the operations", Layer.CPU):
