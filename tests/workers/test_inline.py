@@ -103,6 +103,41 @@ def test_inline_gives_way_to_queued_work_of_higher_priority(rigs: Callable[..., 
     assert may(rig.workers.inline, MEDIUM, known(1), NEVER_NS)
 
 
+def test_of_runs_that_are_trifles_one_in_four_is_weighed(
+    rigs: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How much shorter they are decides nothing; one that is longer is heard of at once."""
+    lane_rig, now = rigs(1), [0]
+    trifle_ns = int(lane_rig.workers.inline.short_ns / 4)
+    monkeypatch.setattr(inline_lane, "now_ns", lambda: now[0])
+
+    class Takes:
+        def __init__(self, duration_ns: int) -> None:
+            self.duration_ns = duration_ns
+
+        def run(self, stop: StopFlag, given: Given = None) -> bool:
+            now[0] += self.duration_ns
+            return True
+
+        def rewind(self) -> None:
+            """Nothing to forget."""
+
+    def weighed(estimate: Estimate, duration_ns: int, times: int) -> int:
+        count = 0
+        for _ in range(times):
+            before = estimate.ns, estimate.high_ns
+            inline(lane_rig, estimate, Takes(duration_ns))
+            count += (estimate.ns, estimate.high_ns) != before
+        return count
+
+    short = known(trifle_ns // 2)
+    assert weighed(short, trifle_ns // 4, 40) == 10
+    assert short.samples == 41, "all of them were runs"
+    assert weighed(short, trifle_ns * 3, 2) == 2
+    longer = known(2 * trifle_ns)
+    assert weighed(longer, trifle_ns // 2, 4) == 4
+
+
 def test_inline_work_is_accounted_to_the_turn(rigs: Callable[..., Rig]) -> None:
     rig = rigs(1)
     workers = rig.workers

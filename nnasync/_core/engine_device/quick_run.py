@@ -101,9 +101,12 @@ class QuickRun:
         ):
             return False
         # The worker that ran it last may be about to give the call back.
-        call = idle.pop() if idle else self._binding.take()
         try:
-            if given is not None and not call.reads_given:
+            call = idle.pop()
+        except IndexError:
+            call = self._binding.take()
+        try:
+            if not call.reads_given and given is not None:
                 self._binding.write(given)
                 given = None
             lane.run(call, estimate, deadline_ns, self._name, here, given)

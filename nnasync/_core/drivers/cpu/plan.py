@@ -213,9 +213,7 @@ class _Resumable(BoundCall, ABC):
 class ReferenceCall(_Resumable):
     """A program bound to arrays: resumable, and used by one thread at a time."""
 
-    __slots__ = ("_index", "_lane", "_program", "_sources", "_targets")
-
-    reads_given = True
+    __slots__ = ("_index", "_lane", "_program", "_sources", "_targets", "reads_given")
 
     def __init__(
         self, program: Program, sources: Sequence[Array | None], targets: Sequence[Array]
@@ -225,6 +223,7 @@ class ReferenceCall(_Resumable):
         self._targets = tuple(targets)
         self._lane: Lane | None = None
         self._index = 0
+        self.reads_given = True
 
     def _advance(self, stop: StopFlag, given: Given) -> bool:
         lane = self._lane
