@@ -132,16 +132,18 @@ class Estimate:
         here_ns, there_ns = self.alone_ns, self.worker_ns
         if self.beside_ns > here_ns:
             here_ns = self.beside_ns
-        self.observe(duration_ns, here_ns / there_ns if 0 < here_ns < there_ns else 1.0)
-        self.worker_ns = _learnt(there_ns, duration_ns, self.ns)
+        took_ns = float(duration_ns)
+        self.observe(took_ns, here_ns / there_ns if 0.0 < here_ns < there_ns else 1.0)
+        self.worker_ns = _learnt(there_ns, took_ns, self.ns)
 
     def observe_beside(self, duration_ns: int) -> None:
         """Take in a duration on the thread of a loop, beside others."""
-        self.observe(duration_ns)
+        took_ns = float(duration_ns)
+        self.observe(took_ns)
         self.is_beside = True
-        self.learn_manner(duration_ns)
+        self.learn_manner(took_ns)
 
-    def learn_manner(self, duration_ns: int) -> None:
+    def learn_manner(self, duration_ns: float) -> None:
         """Take in how long one took on the thread of a loop, alone or beside others."""
         if self.is_beside:
             self.beside_ns = _learnt(self.beside_ns, duration_ns, self.ns)
@@ -165,9 +167,9 @@ class Estimate:
         self.high_ns = max(self.ns, self.high_ns * _REFUSED)
 
 
-def _learnt(known_ns: float, duration_ns: int, usual_ns: float) -> float:
+def _learnt(known_ns: float, duration_ns: float, usual_ns: float) -> float:
     """What is known after another duration, of which one alone at most doubles it."""
-    most_ns = 2 * (known_ns or usual_ns)
+    most_ns = 2.0 * (known_ns or usual_ns)
     taken_ns = most_ns if most_ns < duration_ns else float(duration_ns)
     return known_ns + (taken_ns - known_ns) * _LEARNING if known_ns else taken_ns
 

@@ -103,7 +103,7 @@ class Turn:
 
     def spend(self, duration_ns: float) -> None:
         """Note an inline run of this turn, the first of which asks for the end of it."""
-        if self.spent_ns <= 0:
+        if self.spent_ns <= 0.0:
             loop = _running_loop()
             if loop is not None:
                 loop.call_soon(self.turned, self.number)
@@ -126,7 +126,7 @@ class Turn:
     def must_wait(self, priority: Priority, needed_ns: float) -> bool:
         """Whether a run has to wait: there is no room for it, or somebody goes before."""
         spent_ns, waiting = self.spent_ns, self.waiting
-        if spent_ns > 0 and spent_ns + needed_ns > self.budget_ns:
+        if spent_ns > 0.0 and spent_ns + needed_ns > self.budget_ns:
             return True
         return len(waiting) > 0 and -waiting[0][0] >= priority
 
@@ -418,7 +418,7 @@ class InlineLane:
         else:
             estimate.observe(took_ns)
             if took_ns >= self._spread_from_ns:
-                estimate.learn_manner(duration_ns)
+                estimate.learn_manner(took_ns)
         if hooks := self._tracer.inline_run:
             for hook in hooks:
                 hook(name, started_ns, ended_ns)
