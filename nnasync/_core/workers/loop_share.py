@@ -34,14 +34,28 @@ _running_loop = asyncio._get_running_loop
 _LOOK_AGAIN_S = 0.01
 
 
-class _Here(threading.local):
-    """What the share of this thread is known by, and the loop that it is to go on in."""
+class _Share:
+    """What the share of one thread is known by, and whether it is to go on in which loop."""
+
+    __slots__ = ("goes_on", "loop", "timed", "worker")
 
     def __init__(self) -> None:
         self.worker = Worker(())
         self.worker.coming = False
-        self.loop: weakref.ref[asyncio.AbstractEventLoop] | None = None
+        self.goes_on = False
+        self.loop: Callable[[], asyncio.AbstractEventLoop | None] = _no_loop
         self.timed: weakref.ref[asyncio.AbstractEventLoop] | None = None
+
+
+class _Shares(threading.local):
+    """That of this thread; apart from it, since what a `threading.local` has is slow to read."""
+
+    def __init__(self) -> None:
+        self.here = _Share()
+
+
+def _no_loop() -> None:
+    """The loop of a thread whose share was never asked for."""
 
 
 class LoopShare:
@@ -73,25 +87,29 @@ class LoopShare:
         self._run = run
         self._idle_worker = idle_worker
         self._low_worker = low_worker
-        self._here = _Here()
+        self._shares = _Shares()
 
     def arm(self) -> bool:
         """Have the thread of the loop that runs here take its share, from the end of this turn.
 
         False if it takes none: no loop of asyncio runs here.
         """
-        loop, here = _running_loop(), self._here
+        loop = _running_loop()
         if loop is None:
             return False
-        if here.loop is None or here.loop() is not loop:
+        here = self._shares.here
+        is_other = here.loop() is not loop
+        if is_other:
             here.loop = weakref.ref(loop)
+        if is_other or not here.goes_on:
+            here.goes_on = True
             loop.call_soon(self._go_on)
         return True
 
     def _go_on(self) -> None:
         """Take one execution, and go on in the next turn while others wait."""
-        here, turn = self._here, self._lane.turns.here
-        here.loop = None
+        here, turn = self._shares.here, self._lane.turns.here
+        here.goes_on = False
         with self._lock:
             task = self._take(here.worker, turn)
         try:
@@ -112,13 +130,13 @@ class LoopShare:
 
     def _look_again(self) -> None:
         """Have another look after a while, where what is queued was left to workers."""
-        loop, here = _running_loop(), self._here
+        loop, here = _running_loop(), self._shares.here
         if loop is not None and (here.timed is None or here.timed() is not loop):
             here.timed = weakref.ref(loop)
             loop.call_later(_LOOK_AGAIN_S, self._timed)
 
     def _timed(self) -> None:
-        self._here.timed = None
+        self._shares.here.timed = None
         self.arm()
 
     def _take(self, worker: Worker, turn: Turn) -> Task | None:
