@@ -41,6 +41,7 @@ T = TypeVar("T")
 
 _BACKEND = "anyio._backends._asyncio"
 
+_modules = sys.modules
 _ref = weakref.ref
 _get_ident = threading.get_ident
 _running_loop = asyncio._get_running_loop
@@ -157,7 +158,7 @@ class Wakeup:
             return _trio_token() is None
         if task.cancelling():
             return False
-        backend = sys.modules.get(_BACKEND)
+        backend = _modules.get(_BACKEND)
         if backend is None:
             return True
         try:

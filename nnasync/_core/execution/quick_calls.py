@@ -8,6 +8,7 @@ when it has to wait, is answered with None before anything has happened, and goe
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -63,8 +64,8 @@ class QuickCalls:
         "_input",
         "_is_vain",
         "_is_whole",
-        "_output",
         "_prepared",
+        "_read",
         "_run",
         "_shape",
         "_slot",
@@ -92,7 +93,7 @@ class QuickCalls:
         self._slot: Slot | None = None
         self._run: InlineRun | None = None
         self._input: Any = None
-        self._output: Any = None
+        self._read: Callable[[], Any] = _nothing
         self._is_vain = False
         self._was_declined = False
 
@@ -134,12 +135,11 @@ class QuickCalls:
         except BaseException:
             self._run = None  # As any slot whose execution failed, this one is not used again.
             raise
-        output = self._output
         if out is not None:
-            out[...] = output
+            # Where there is a run there is the slot that it was bound to.
+            out[...] = self._slot.outputs[0]  # type: ignore[union-attr]
             return out
-        # Where there is a run there is the slot that it was bound to.
-        return self._slot.read(None) if output is None else output.copy()  # type: ignore[union-attr]
+        return self._read()
 
     def goes_beside(self) -> bool:
         """Whether the call that was just answered with None goes on by `call_beside`."""
@@ -169,5 +169,10 @@ class QuickCalls:
         self._run = self._prepared.quick_run(slot.request)
         self._is_vain = self._run is None
         self._slot, self._input = slot, slot.inputs[0]
-        self._output = slot.outputs[0] if len(slot.outputs) == 1 else None
+        is_single = len(slot.outputs) == 1
+        self._read = slot.outputs[0].copy if is_single else functools.partial(slot.read, None)
         return self._run
+
+
+def _nothing() -> None:
+    """What is read before there was a run."""
