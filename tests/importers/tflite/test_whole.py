@@ -322,6 +322,26 @@ def test_inputs_that_litert_takes_to_be_there_must_not_be_left_out(tmp_path: Pat
         load(path)
 
 
+@pytest.mark.parametrize(
+    ("name", "count", "weights", "bias"),
+    [("LSTM", 20, 1, 12), ("UNIDIRECTIONAL_SEQUENCE_LSTM", 24, 1, 12)]
+    + [("BIDIRECTIONAL_SEQUENCE_LSTM", 48, weights, weights + 11) for weights in (1, 18)],
+)
+def test_an_input_gate_has_a_bias(
+    tmp_path: Path, name: str, count: int, weights: int, bias: int
+) -> None:
+    given = [0] * count
+    given[bias] = -1
+    path = tmp_path / "lstm.tflite"
+    path.write_bytes(tflite_file([floats(1, 2)] * 2, [Op(name, tuple(given), (1,))], [0], [1]))
+    text = rf"\({name}\): input {bias} is left out, and input {weights} is not"
+    with pytest.raises(ModelError, match=text):
+        wrap(path)
+    given[weights] = -1
+    path.write_bytes(tflite_file([floats(1, 2)] * 2, [Op(name, tuple(given), (1,))], [0], [1]))
+    assert wrap(path).main.operations, "without the gate it is none of ours to refuse"
+
+
 def test_a_slice_has_as_many_inputs_as_litert_reads(tmp_path: Path) -> None:
     tensors = [T("UINT8", (4, 5), None), T("INT32", (2,), np.ones(2, np.int32))]
     op = Op("STRIDED_SLICE", (0, 1), (2,), "StridedSliceOptions")

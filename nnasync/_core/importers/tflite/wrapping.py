@@ -77,6 +77,13 @@ _MAY_BE_LEFT_OUT: dict[str, int] = {
 }
 """From which input on an operator's inputs may be left out; all others LiteRT takes to be there."""
 
+_NEEDED_WITH: dict[str, tuple[tuple[int, int], ...]] = {
+    "LSTM": ((1, 12),),
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": ((1, 12),),
+    "BIDIRECTIONAL_SEQUENCE_LSTM": ((1, 12), (18, 29)),
+}
+"""Pairs of inputs: with the weights of an input gate LiteRT takes its bias to be there."""
+
 _LEAST_INPUTS = {"SLICE": 3, "STRIDED_SLICE": 4}
 """Of how many inputs LiteRT takes an operator to have without a look."""
 
@@ -298,6 +305,10 @@ def _check_limits(graph: Graph, operator: OperatorInfo, seen: set[int]) -> None:
     if -1 in operator.inputs[:needed] and not operator.name.startswith(_CUSTOM):
         place = operator.inputs.index(-1)
         raise ModelError(f"{where}: input {place} is left out")
+    for weights, bias in _NEEDED_WITH.get(operator.name, ()):
+        pair = operator.inputs[weights : weights + 1], operator.inputs[bias : bias + 1]
+        if pair[1] == (-1,) != pair[0]:
+            raise ModelError(f"{where}: input {bias} is left out, and input {weights} is not")
     if len(operator.inputs) < _LEAST_INPUTS.get(operator.name, 0):
         raise ModelError(f"{where}: has {len(operator.inputs)} inputs")
     radius = operator.options.get("Radius", 0)
