@@ -61,14 +61,15 @@ def test_failures_are_told_saved_and_can_be_replayed(
     assert "agree with the reference's" in capsys.readouterr().out
 
 
-def test_what_cannot_be_saved_is_told_by_its_seed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("what", ["--type int32", "--operations ADD"])
+def test_what_cannot_be_saved_is_told_by_its_seed_and_what_was_asked_for(
+    what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place = tmp_path / "a file"
     place.touch()
-    options = ("--size", "single", "--type", "int32", "--jobs", "1", "--save", str(place))
+    options = ("--size", "single", *what.split(), "--jobs", "1", "--save", str(place))
     assert call("--seeds", "1:2", *options, device="null") == 1
-    again = "nnasync randomgraph --device null --size single --seeds 1:2 --type int32"
+    again = f"nnasync randomgraph --device null --size single --seeds 1:2 {what}"
     assert again in capsys.readouterr().out
 
 
@@ -175,14 +176,3 @@ def test_operations_that_cannot_be_drawn_are_told(capsys: pytest.CaptureFixture[
     assert "TANG: random graphs have no such operation" in capsys.readouterr().err
     assert call("--seeds", "0:1", "--operations", "TANH", "--type", "bool8") == 1
     assert "none of TANH works on bool8" in capsys.readouterr().err
-
-
-def test_the_operations_are_in_the_command_that_runs_it_again(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    place = tmp_path / "a file"
-    place.touch()
-    options = ("--size", "single", "--operations", "ADD", "--jobs", "1", "--save", str(place))
-    assert call("--seeds", "1:2", *options, device="null") == 1
-    again = "nnasync randomgraph --device null --size single --seeds 1:2 --operations ADD"
-    assert again in capsys.readouterr().out

@@ -24,6 +24,33 @@ from tests.rigs import set_free
 pytestmark = pytest.mark.anyio
 
 Rigs = Callable[..., Rig]
+SHORT_NS = 100.0
+LONG_NS = 400_000.0
+"""Of a run that is spread over the cores if others come, and yet may run on the loop's thread."""
+TOO_LONG_NS = 1e12
+
+
+def pin(prepared: Any, run_ns: float = LONG_NS) -> None:
+    """Have its runs taken for that long, whatever they took."""
+    estimate = prepared.estimate
+    estimate.samples, estimate.alone_ns = 100, 0.0
+    estimate.ns = estimate.best_ns = estimate.floor_ns = estimate.high_ns = run_ns
+
+
+def have_company(rig: Rig) -> None:
+    """From now on others usually come while a call of this loop runs."""
+    for _ in range(100):
+        rig.workers.turns.here.company.note(has_others=True)
+
+
+async def pinned(
+    rigs: Rigs, compute: Callable[[Any], list[Array]] = doubled
+) -> tuple[Rig, Any, Row]:
+    """Two cores, a prepared model whose runs are long, and memory for one of them."""
+    rig = rigs(NullEngine(compute=compute), cores=2)
+    prepared = await rig.prepare()
+    pin(prepared)
+    return rig, prepared, Row()
 
 
 @pytest.mark.parametrize("path", ["alone", "company"])
@@ -35,15 +62,10 @@ async def test_the_first_of_several_goes_to_another_core(rigs: Rigs, path: str) 
         threads.append(threading.current_thread().name)
         return doubled(inputs)
 
-    rig = rigs(NullEngine(compute=noted), cores=2)
-    prepared = await rig.prepare()
-    estimate = prepared.estimate
-    estimate.samples = 100
-    estimate.ns = estimate.best_ns = estimate.floor_ns = estimate.high_ns = 1_000_000.0
-    for _ in range(100 if path == "company" else 0):
-        rig.workers.turns.here.company.note(has_others=True)
+    rig, prepared, row = await pinned(rigs, noted)
+    if path == "company":
+        have_company(rig)
     await rig.workers.turns.next()
-    row = Row()
     await prepared.execute_synchronously(row.request)
     assert row.is_right
     here = threading.current_thread().name
@@ -52,36 +74,27 @@ async def test_the_first_of_several_goes_to_another_core(rigs: Rigs, path: str) 
 
 @pytest.mark.one_loop("On trio all calls go the longer way.")
 async def test_a_long_plain_call_is_quick_as_long_as_it_is_alone(rigs: Rigs) -> None:
-    rig = rigs(NullEngine(compute=doubled), cores=2)
-    prepared, row = await rig.prepare(), Row()
-    estimate = prepared.estimate
-
-    def pin() -> None:
-        estimate.samples = 100
-        estimate.ns = estimate.best_ns = estimate.floor_ns = estimate.high_ns = 400_000.0
-
-    pin()
+    rig, prepared, row = await pinned(rigs)
     run = prepared.quick_run(row.request)
     assert run is not None
     here = rig.workers.turns.here
     await rig.workers.turns.next()
     assert run.run(None, NEVER_NS)
     assert row.is_right
-    pin()
+    pin(prepared)
     assert run.run(None, NEVER_NS), "the same task calls again"
     await rig.workers.turns.next()
     here.spent_ns, here.first = 1.0, id(here)
-    pin()
+    pin(prepared)
     assert not run.run(None, NEVER_NS), "another task has run in this turn: it is to be weighed"
     await rig.workers.turns.next()
-    for _ in range(100):
-        here.company.note(has_others=True)
+    have_company(rig)
     assert not run.run(None, NEVER_NS), "others usually come"
     here.company = Company()
-    pin()
-    estimate.high_ns = 10**12
+    pin(prepared)
+    prepared.estimate.high_ns = TOO_LONG_NS
     assert not run.run(None, NEVER_NS), "it held the loop up too often"
-    pin()
+    pin(prepared)
     await rig.workers.turns.next()
     assert run.run(None, NEVER_NS)
     await prepared.close()
@@ -91,18 +104,14 @@ async def test_a_long_plain_call_is_quick_as_long_as_it_is_alone(rigs: Rigs) -> 
 async def test_a_call_that_a_lagging_loop_would_hear_of_too_late_runs_on_its_thread(
     rigs: Rigs,
 ) -> None:
-    rig = rigs(NullEngine(compute=doubled), cores=2)
-    prepared, row = await rig.prepare(), Row()
-    estimate, here = prepared.estimate, rig.workers.turns.here
+    rig, prepared, row = await pinned(rigs)
     hour_ns = 3600 * 10**9
 
     def asked() -> ExecutionResult | None:
-        estimate.samples = 100
-        estimate.ns = estimate.best_ns = estimate.floor_ns = estimate.high_ns = 1_000_000.0
+        pin(prepared)
         return prepared.run_now(row.request, ExecutionConfig(deadline_ns=now_ns() + hour_ns))
 
-    for _ in range(100):
-        here.company.note(has_others=True)
+    have_company(rig)
     assert asked() is None, "a worker is sooner"
     lag = Wakeup.current().lag
     for _ in range(3):
@@ -163,15 +172,12 @@ async def test_what_failed_beside_others_is_repeated_where_something_stands_by(
 
 
 async def test_a_task_is_let_go_after_its_last_call(rigs: Rigs) -> None:
-    rig = rigs(NullEngine(compute=doubled), cores=2)
-    prepared, row = await rig.prepare(), Row()
+    rig, prepared, row = await pinned(rigs)
     here = rig.workers.turns.here
 
     class Caller:
         async def call(self) -> None:
-            estimate = prepared.estimate
-            estimate.samples = 100
-            estimate.ns = estimate.best_ns = estimate.floor_ns = estimate.high_ns = 1_000_000.0
+            pin(prepared)
             await prepared.execute_synchronously(row.request)
 
     async with anyio.create_task_group() as tasks:
@@ -184,28 +190,20 @@ async def test_a_task_is_let_go_after_its_last_call(rigs: Rigs) -> None:
 
 @pytest.mark.one_loop("On trio all calls go the longer way.")
 async def test_plain_calls_in_company_take_their_places_in_the_queue(rigs: Rigs) -> None:
-    rig = rigs(NullEngine(compute=doubled), cores=2)
-    prepared, rows = await rig.prepare(), [Row(n, n, n, n) for n in range(6)]
-    estimate, lane, here = prepared.estimate, rig.workers.inline, rig.workers.turns.here
-
-    def pin(best_ns: float = 400_000.0) -> None:
-        estimate.samples, estimate.alone_ns = 100, 0.0
-        estimate.ns = estimate.best_ns = estimate.floor_ns = estimate.high_ns = best_ns
-
-    pin()
+    rig, prepared, _ = await pinned(rigs)
+    rows, lane = [Row(n, n, n, n) for n in range(6)], rig.workers.inline
     run = prepared.quick_run(rows[0].request)
     assert run is not None
     assert not run.goes_beside(), "nothing is beside it"
     lane.beside = 1
     assert not run.goes_beside(), "nothing usually is"
-    for _ in range(100):
-        here.company.note(has_others=True)
+    have_company(rig)
     assert run.goes_beside()
-    pin(100.0)
+    pin(prepared, SHORT_NS)
     assert not run.goes_beside(), "it is shorter than a hop"
-    pin(10**12)
+    pin(prepared, TOO_LONG_NS)
     assert not run.goes_beside(), "it must not hold up the loop"
-    pin()
+    pin(prepared)
     lane.beside = 0
 
     async def beside(row: Row) -> None:
@@ -222,15 +220,10 @@ async def test_plain_calls_in_company_take_their_places_in_the_queue(rigs: Rigs)
 
 @pytest.mark.one_loop("On trio all calls go the longer way.")
 async def test_a_call_between_two_others_goes_their_way_until_none_come(rigs: Rigs) -> None:
-    rig = rigs(NullEngine(compute=doubled), cores=2)
-    prepared = await rig.prepare()
-    estimate, here = prepared.estimate, rig.workers.turns.here
-    run = prepared.quick_run(Row().request)
+    rig, prepared, row = await pinned(rigs)
+    run = prepared.quick_run(row.request)
     assert run is not None
-    for _ in range(100):
-        here.company.note(has_others=True)
-    estimate.samples = 100
-    estimate.ns = estimate.best_ns = estimate.floor_ns = estimate.high_ns = 400_000.0
+    have_company(rig)
     asked = [run.goes_beside() for _ in range(100)]
     assert asked[0], "others usually come"
     assert not asked[-1], "nobody has come for long"
@@ -240,16 +233,11 @@ async def test_a_call_between_two_others_goes_their_way_until_none_come(rigs: Ri
 async def test_nothing_is_queued_beside_others_where_one_after_the_other_is_better(
     rigs: Rigs,
 ) -> None:
-    rig = rigs(NullEngine(compute=doubled), cores=2)
-    prepared = await rig.prepare()
-    estimate, here = prepared.estimate, rig.workers.turns.here
-    run = prepared.quick_run(Row().request)
+    rig, prepared, row = await pinned(rigs)
+    run, estimate = prepared.quick_run(row.request), prepared.estimate
     assert run is not None
-    for _ in range(100):
-        here.company.note(has_others=True)
+    have_company(rig)
     rig.workers.inline.beside = 1
-    estimate.samples = 100
-    estimate.ns = estimate.best_ns = estimate.floor_ns = estimate.high_ns = 400_000.0
     estimate.alone_ns, estimate.beside_ns, estimate.worker_ns = 4e5, 1e6, 1e6
     assert not run.goes_beside()
     estimate.beside_ns = estimate.worker_ns = 4e5

@@ -18,7 +18,7 @@ from nnasync.experiments.real_device import (
     whole,
 )
 from nnasync.hal import ExecutionPreference
-from tests.rigs import doubler
+from tests.rigs import LateStop, doubler
 
 MS = 1_000_000
 
@@ -45,23 +45,6 @@ def test_time_passes_to_the_moment(spins: bool) -> None:
     pass_time(now_ns() - MS, spins=spins)
 
 
-class Interrupted(StopFlag):
-    """A flag that is seen raised when it has been looked at so often."""
-
-    def __init__(self, after: int) -> None:
-        self.left = after
-        super().__init__()
-
-    @property
-    def raised(self) -> int:
-        self.left -= 1
-        return int(self.left < 0)
-
-    @raised.setter
-    def raised(self, value: int) -> None:
-        pass
-
-
 def bound(borders: Borders, cost_ns: float) -> BoundCall:
     engine = CostEngine("costs", borders, spins=False)
     plan = engine.compile(doubler(), ExecutionPreference.FAST_SINGLE_ANSWER)
@@ -72,7 +55,7 @@ def bound(borders: Borders, cost_ns: float) -> BoundCall:
 def test_a_run_that_is_stopped_goes_on_from_its_border() -> None:
     call = bound(at_multiples(MS), 4 * MS)
     started_ns = now_ns()
-    assert not call.run(Interrupted(3))
+    assert not call.run(LateStop(3))
     first_ns = now_ns() - started_ns
     assert first_ns >= 3 * MS
     started_ns = now_ns()
@@ -84,7 +67,7 @@ def test_a_run_that_is_stopped_goes_on_from_its_border() -> None:
 
 def test_a_run_that_is_given_up_begins_anew() -> None:
     call = bound(at_multiples(MS), 2 * MS)
-    assert not call.run(Interrupted(1))
+    assert not call.run(LateStop(1))
     call.rewind()
     started_ns = now_ns()
     assert call.run(StopFlag())
