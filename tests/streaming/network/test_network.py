@@ -17,7 +17,7 @@ import pytest
 
 from nnasync.errors import BadState, DeviceUnavailable, InvalidArgument
 from nnasync.streaming import Backoff, Graph, Item, Outcome, SourceEvent, network, video_file
-from nnasync.streaming.network import connection
+from nnasync.streaming.network import connection, outlets
 from tests.rigs import until
 from tests.streaming.graph_rig import check
 
@@ -67,7 +67,14 @@ def rising(items: list[Item]) -> bool:
     return times == sorted(set(times))
 
 
+@pytest.fixture
+def roomy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is dropped, however late a busy machine lets the loop take it."""
+    monkeypatch.setattr(outlets, "_PICTURES_KEPT", 10_000)
+
+
 class TestWhatArrives:
+    @pytest.mark.usefixtures("roomy")
     @pytest.mark.parametrize(
         ("scheme", "act", "path"),
         [
@@ -86,6 +93,7 @@ class TestWhatArrives:
         assert len({int(item.data.mean()) for item in items}) > 5
         assert rising(items)
 
+    @pytest.mark.usefixtures("roomy")
     @pytest.mark.one_loop("UDP is read by FFmpeg; what the loop does is tested by the others")
     async def test_pictures_by_udp(self) -> None:
         port = servers.free_port()
@@ -96,6 +104,7 @@ class TestWhatArrives:
         # The sender begins its clip anew, and its times with it.
         assert stream.statistics.times_mended >= 1
 
+    @pytest.mark.usefixtures("roomy")
     @pytest.mark.one_loop("a playlist is read by FFmpeg")
     async def test_a_playlist_is_played_at_its_pace_and_ends(self) -> None:
         events: list[SourceEvent] = []
@@ -108,6 +117,7 @@ class TestWhatArrives:
         assert items[-1].media_ns == pytest.approx(290_000_000, abs=1_000_000)
         assert [event.kind for event in events] == ["connected", "ended"]
 
+    @pytest.mark.usefixtures("roomy")
     async def test_picture_and_sound_by_one_connection(self) -> None:
         act = live(transport_stream(count=50, sound=True), then=Line.stall)
         with Server("tcp", act) as server:
@@ -175,20 +185,22 @@ class TestWhatBreaks:
             graph = Graph()
             graph.source(source, name="camera").sink(seen.append, name="seen")
             async with graph:
-                await until(lambda: bool(seen) and seen[-1].epoch == 1)
+                await until(lambda: bool(seen) and seen[-1].epoch >= 1)
                 await until(lambda: seen[-1].data.shape == (96, 32))
         check(graph)
         assert {item.data.shape for item in seen if item.epoch == 0} == {(48, 64)}
         assert rising(seen)
         kinds = [event.kind for event in events]
         assert kinds[0] == "connected"
-        assert kinds.count("connected") == 2
+        # A busy machine may have a sender fall silent for longer than is waited for it.
+        assert kinds.count("connected") - kinds.count("lost") in (0, 1)
         lost = next(event for event in events if event.kind == "lost")
         assert lost.epoch == 0
         assert lost.retry_s is not None
         assert server.url in lost.reason
         assert any(server.url in record.message for record in caplog.records)
 
+    @pytest.mark.usefixtures("roomy")
     @pytest.mark.parametrize(
         ("scheme", "acts"),
         [
@@ -227,7 +239,7 @@ class TestWhatBreaks:
                 tasks.start_soon(take_until_it_is, source, (96, 32), found)
                 await until(lambda: "lost" in [event.kind for event in events])
                 with servers.datagrams(transport_stream(size=(96, 32)), port):
-                    await until(lambda: stream.statistics.connections == 2)
+                    await until(lambda: stream.statistics.connections >= 2)
                     await found.wait()
 
     async def test_another_format_goes_on(self) -> None:
@@ -240,7 +252,7 @@ class TestWhatBreaks:
             async with stream.video() as source, anyio.create_task_group() as tasks:
                 tasks.cancel_scope.deadline = anyio.current_time() + servers.LIMIT_S
                 async for item in source:
-                    if item.epoch == 1:
+                    if item.epoch >= 1:
                         break
 
     @pytest.mark.one_loop("what is broken is found in the thread")
