@@ -12,6 +12,7 @@ import threading
 import time
 import traceback
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from hypothesis import HealthCheck, settings
 from nnasync import memory
 from nnasync._core.compilation import contest_process
 from nnasync._core.runtime import compile_request
+from tests.rigs import Deadlines
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -135,8 +137,10 @@ class StallWatch:
 
     It pings the loop and waits for the answer. What it charges is not plain wall-clock time, which
     a busy machine stretches: it is the larger of the CPU time that the loop's thread used, and the
-    time that this thread watched in slices which themselves ended when due. A loop that is merely
-    not scheduled earns neither; a loop that computes earns the first, one that sleeps the second.
+    time that this thread watched. Of a slice of it in which some thread of the process could run
+    only what the process did run counts: the loop's thread may have no core, or wait for the
+    interpreter lock of one that has none. A loop that computes earns the first, one that sleeps or
+    waits for others the second, and one that is merely not scheduled neither.
     """
 
     limit_s = 0.2
@@ -165,13 +169,26 @@ class StallWatch:
     def _await_answer(self, answered: threading.Event) -> None:
         cpu_start, watched_s, told = self._loop_cpu_s(), 0.0, False
         while not self._closing.is_set():
-            started = time.monotonic()
+            started, ran_s = time.monotonic(), time.process_time()
             if answered.wait(self.slice_s):
                 return
-            watched_s += min(time.monotonic() - started, 2 * self.slice_s)
+            slice_s = min(time.monotonic() - started, 2 * self.slice_s)
+            if self._others_could_run():
+                slice_s = min(slice_s, time.process_time() - ran_s)
+            watched_s += slice_s
             if not told and max(watched_s, self._loop_cpu_s() - cpu_start) > self.limit_s:
                 told = True
                 self.stalls.append(self._stack())
+
+    def _others_could_run(self) -> bool:
+        """Whether a thread of this process beside this one has a core, or waits for one."""
+        here = str(threading.get_native_id())
+        for stat in Path("/proc/self/task").glob("*/stat"):
+            with suppress(OSError):  # It has just ended.
+                state = stat.read_text().rpartition(")")[2].split(maxsplit=1)[0]
+                if state == "R" and stat.parent.name != here:
+                    return True
+        return False
 
     def _loop_cpu_s(self) -> float:
         if not hasattr(time, "pthread_getcpuclockid"):
@@ -202,6 +219,12 @@ def loop_poster(library: str) -> Callable[[Callable[[], object]], object]:
     if library == "trio":
         return trio.lowlevel.current_trio_token().run_sync_soon
     return asyncio.get_running_loop().call_soon_threadsafe
+
+
+@pytest.fixture
+def deadlines(monkeypatch: pytest.MonkeyPatch) -> Deadlines:
+    """Has deadlines that are hours away pass when the test says so."""
+    return Deadlines(monkeypatch)
 
 
 @pytest.fixture(scope="session")

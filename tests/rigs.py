@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -218,6 +218,46 @@ class ManualWatchdog(Watchdog):
             callback = alarm._callback
             if alarm.at_ns == deadline.at_ns and callback is not None:
                 self._kill(alarm)
+                callback()
+
+
+class Deadlines:
+    """The alarms of all watchdogs of this process, to have a deadline that is far away pass.
+
+    A near one may pass on a busy machine before the call is where a test wants to have it late.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._armed: list[Alarm] = []
+        arm = Watchdog.arm
+
+        def noted(watchdog: Watchdog, at_ns: int, callback: Callable[[], object]) -> Alarm:
+            alarm = arm(watchdog, at_ns, callback)
+            self._armed.append(alarm)
+            return alarm
+
+        monkeypatch.setattr(Watchdog, "arm", noted)
+
+    async def missed(
+        self, call: Callable[[Deadline], Any], begun: Callable[[], Awaitable[object]] | None = None
+    ) -> BaseException | None:
+        """The error of a call whose deadline passes when it waits, and `begun` has come back."""
+        deadline = nn.within(**HOUR)
+        async with anyio.create_task_group() as group:
+            late = await attempt(group, lambda: call(deadline))
+            if begun is not None:
+                await begun()
+            self.let_pass(deadline)
+        return late.error
+
+    def let_pass(self, deadline: Deadline) -> None:
+        """Let the alarms go off that are armed for it, or for the moment after it."""
+        soon_ns = deadline.at_ns + 1_000_000
+        due = [each for each in self._armed if deadline.at_ns <= each.at_ns <= soon_ns]
+        assert due, "nobody watches this deadline"
+        for alarm in sorted(due, key=lambda each: each.at_ns):
+            callback = alarm._callback
+            if alarm.disarm() and callback is not None:
                 callback()
 
 

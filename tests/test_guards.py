@@ -36,6 +36,28 @@ async def test_callback_that_waits_for_a_thread_is_found(anyio_backend: Any) -> 
     assert "found.wait" in watch.stalls[0]
 
 
+async def test_loop_that_has_no_core_is_not_blamed(
+    anyio_backend: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some thread could run, and for many times the limit the process gets no processor time."""
+    watch = StallWatch(loop_poster(anyio_backend[0]))
+    slices, past = 3 * round(watch.limit_s / watch.slice_s), threading.Event()
+
+    def could_run() -> bool:
+        nonlocal slices
+        slices -= 1
+        if slices == 0:
+            past.set()
+        return True
+
+    monkeypatch.setattr(watch, "_others_could_run", could_run)
+    monkeypatch.setattr(time, "process_time", lambda: 1.0)
+    watch.start()
+    assert past.wait(30)
+    watch.close()
+    assert watch.stalls == []
+
+
 class Told(list[str]):
     """A list that says when something is appended."""
 

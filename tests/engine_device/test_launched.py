@@ -42,7 +42,7 @@ from tests.engine_device.rig import (
     reached,
     until_inline,
 )
-from tests.rigs import ManualWatchdog
+from tests.rigs import Deadlines, ManualWatchdog
 
 pytestmark = pytest.mark.anyio
 
@@ -267,12 +267,16 @@ async def test_the_earlier_of_deadline_and_duration_counts(rigs: Rigs) -> None:
     assert info.status is ErrorStatus.MISSED_DEADLINE_TRANSIENT
 
 
-async def test_deadline_passes_behind_a_fence_that_never_comes(rigs: Rigs) -> None:
+async def test_deadline_passes_behind_a_fence_that_never_comes(
+    rigs: Rigs, deadlines: Deadlines
+) -> None:
     rig = rigs(null())
     prepared, row, never = await rig.prepare(), Row(), Fence()
+    deadline = within(s=3600)
     launched = await prepared.execute_fenced(
-        row.request, [never], ExecutionConfig(deadline_ns=within(ms=10).at_ns)
+        row.request, [never], ExecutionConfig(deadline_ns=deadline.at_ns)
     )
+    deadlines.let_pass(deadline)
     assert isinstance(await failed(launched), MissedDeadlinePersistent)
     never.signal()
     await free(rig)

@@ -25,10 +25,12 @@ from nnasync.errors import Cancelled, DeviceUnavailable
 from nnasync.fences import Fence
 from tests.conftest import open_descriptors, our_threads
 from tests.rigs import (
+    HOUR,
     INLINE,
     POOL,
     REFERENCE,
     ROW,
+    Deadlines,
     counter,
     double,
     doubler,
@@ -385,7 +387,9 @@ async def test_closing_while_launches_wait_for_fences() -> None:
     assert all(isinstance(each.error, DeviceUnavailable) for each in answers)
 
 
-async def test_memory_of_missed_executions_is_kept_until_the_device_lets_go() -> None:
+async def test_memory_of_missed_executions_is_kept_until_the_device_lets_go(
+    deadlines: Deadlines,
+) -> None:
     """Of calls, launches and bursts; then it is given back, and the device goes on."""
     engine = NullEngine(compute=double)
     async with runtime(engine) as rt:
@@ -393,12 +397,17 @@ async def test_memory_of_missed_executions_is_kept_until_the_device_lets_go() ->
         await net(ROW)
         before = rt.statistics().memory.pools
         engine.hang()
-        with pytest.raises(nn.MissedDeadline):
-            await net(ROW, deadline=nn.within(ms=30))
-        launched = await net.launch(ROW, deadline=nn.within(ms=30))
+        error = await deadlines.missed(
+            lambda deadline: net(ROW, deadline=deadline),
+            lambda: engine.when(lambda c: c.hanging == 1),
+        )
+        assert isinstance(error, nn.MissedDeadline)
+        deadline = nn.within(**HOUR)
+        launched = await net.launch(ROW, deadline=deadline)
+        await engine.when(lambda c: c.hanging == 2)
+        deadlines.let_pass(deadline)
         with pytest.raises(nn.MissedDeadline):
             await launched.fence
-        await until(lambda: engine.counters.hanging + rt.statistics().workers.quarantined >= 2)
         launched.close()
         del launched
         gc.collect()

@@ -16,7 +16,6 @@ import pytest
 
 import nnasync as nn
 from nnasync import errors
-from nnasync._core.clock import now_ns
 from nnasync._core.device_helpers import ForwardingDevice, PlainExecutions, passed_on
 from nnasync._core.drivers.null import NullEngine
 from nnasync._core.drivers.service import ServiceDevice, isolate
@@ -50,8 +49,8 @@ from tests.service.rig import Served, Slot, request_on, served
 pytestmark = pytest.mark.anyio
 
 
-def within(ms: float) -> ExecutionConfig:
-    return ExecutionConfig(deadline_ns=now_ns() + int(ms * 1e6))
+def by(deadline: nn.Deadline) -> ExecutionConfig:
+    return ExecutionConfig(deadline_ns=deadline.at_ns)
 
 
 @asynccontextmanager
@@ -120,9 +119,9 @@ async def test_measured_executions_and_those_with_a_deadline() -> None:
     async with at_rest() as (_it, prepared, slot):
         result = await prepared.execute_synchronously(slot.request, ExecutionConfig(measure=True))
         assert 0 <= result.timing.time_on_device_ns <= result.timing.time_in_driver_ns
-        await prepared.execute_synchronously(slot.request, within(ms=3_600_000))
+        await prepared.execute_synchronously(slot.request, by(nn.within(**rigs.HOUR)))
         with pytest.raises(errors.MissedDeadlinePersistent):
-            await prepared.execute_synchronously(slot.request, within(ms=-1))
+            await prepared.execute_synchronously(slot.request, by(nn.within(ms=-1)))
 
 
 # -- a device that is known by its HAL alone
@@ -271,15 +270,20 @@ async def test_after_a_cancelled_execution_others_do_not_wait_for_the_device() -
 
 
 @pytest.mark.parametrize("options", [rigs.POOL, rigs.INLINE], ids=["worker", "inline"])
-async def test_a_deadline_is_kept_although_the_device_hangs(options: nn.Options) -> None:
+async def test_a_deadline_is_kept_although_the_device_hangs(
+    options: nn.Options, deadlines: rigs.Deadlines
+) -> None:
     engine = NullEngine(compute=rigs.double)
     async with served(engine, options=options) as it:
         slot, other = Slot(), Slot(ONES)
         prepared = await opened(it, slot)
         await warmed(it, prepared, slot, options)
         engine.hang(at=engine.counters.run)
-        with pytest.raises(errors.MissedDeadlineTransient):
-            await prepared.execute_synchronously(slot.request, within(ms=20))
+        error = await deadlines.missed(
+            lambda deadline: prepared.execute_synchronously(slot.request, by(deadline)),
+            lambda: engine.when(lambda c: c.hanging == 1),
+        )
+        assert isinstance(error, errors.MissedDeadlineTransient)
         assert engine.counters.hanging == 1
         await check(prepared, other)
         await check_past_the_socket(it, prepared, other)
@@ -300,7 +304,9 @@ async def warmed(it: Served, prepared: Any, slot: Slot, options: nn.Options) -> 
             return
 
 
-async def test_what_else_is_under_way_is_answered_over_the_old_queues() -> None:
+async def test_what_else_is_under_way_is_answered_over_the_old_queues(
+    deadlines: rigs.Deadlines,
+) -> None:
     engine = rigs.gated()
     engine.gate.open(1)
     async with served(engine) as it, anyio.create_task_group() as group:
@@ -309,8 +315,11 @@ async def test_what_else_is_under_way_is_answered_over_the_old_queues() -> None:
         before = controller_of(prepared)
         waiting = await attempt(group, lambda: check(prepared, other))
         await engine.when(lambda c: c.waiting == 1)
-        with pytest.raises(errors.MissedDeadlineTransient):
-            await prepared.execute_synchronously(slot.request, within(ms=20))
+        error = await deadlines.missed(
+            lambda deadline: prepared.execute_synchronously(slot.request, by(deadline)),
+            lambda: engine.when(lambda c: c.waiting == 2),
+        )
+        assert isinstance(error, errors.MissedDeadlineTransient)
         third = await attempt(group, lambda: check(prepared, slot))
         engine.gate.open_wide()
         assert await waiting.failure() is None
@@ -552,24 +561,30 @@ class TestInAProcess:
     pytestmark = pytest.mark.one_loop("A process of its own does not know the loop.")
 
     @pytest.mark.parametrize("before", [0, 1, 3])
-    async def test_a_deadline_is_kept_by_a_service_that_is_stopped(self, before: int) -> None:
+    async def test_a_deadline_is_kept_by_a_service_that_is_stopped(
+        self, before: int, deadlines: rigs.Deadlines
+    ) -> None:
         device, slot = await isolate(rigs.REFERENCE), Slot()
         prepared: Any = await device.prepare_model(rigs.doubler())
         for _ in range(before):
             await check(prepared, slot)
-        await stopped(device, prepared, slot)
+        await stopped(device, prepared, slot, deadlines)
         for _ in range(3):
             await check(prepared, slot)
         await device.close()
 
 
-async def stopped(device: ServiceDevice, prepared: Any, slot: Slot) -> None:
-    """Execute with a deadline while the process of the service is stopped."""
+async def stopped(
+    device: ServiceDevice, prepared: Any, slot: Slot, deadlines: rigs.Deadlines
+) -> None:
+    """Execute until a deadline passes while the process of the service is stopped."""
     os.kill(device.pid, signal.SIGSTOP)
     try:
         how = os.WSTOPPED | os.WNOWAIT | os.WNOHANG
         await until(lambda: os.waitid(os.P_PID, device.pid, how) is not None)
-        with pytest.raises(errors.MissedDeadlineTransient):
-            await prepared.execute_synchronously(slot.request, within(ms=20))
+        error = await deadlines.missed(
+            lambda deadline: prepared.execute_synchronously(slot.request, by(deadline))
+        )
+        assert isinstance(error, errors.MissedDeadlineTransient)
     finally:
         os.kill(device.pid, signal.SIGCONT)
