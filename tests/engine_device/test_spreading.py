@@ -109,7 +109,9 @@ async def test_a_call_that_a_lagging_loop_would_hear_of_too_late_runs_on_its_thr
 
     def asked() -> ExecutionResult | None:
         pin(prepared)
-        return prepared.run_now(row.request, ExecutionConfig(deadline_ns=now_ns() + hour_ns))
+        config = ExecutionConfig(deadline_ns=now_ns() + hour_ns)
+        found: ExecutionResult | None = prepared.run_now(row.request, config)
+        return found
 
     have_company(rig)
     assert asked() is None, "a worker is sooner"

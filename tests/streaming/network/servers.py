@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import functools
 import io
+import itertools
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -174,21 +175,28 @@ def free_port() -> int:
 
 @contextmanager
 def datagrams(data: bytes, port: int) -> Iterator[None]:
-    """Send MPEG-TS by UDP, again and again."""
-    over = threading.Event()
+    """Send MPEG-TS by UDP, again and again; nothing of it is left at the end.
+
+    The sending thread may come to its end much later on a busy machine, so it has no socket.
+    """
+    over, sending = threading.Event(), threading.Lock()
+    starts = itertools.cycle(range(0, len(data), 1316))
 
     def send() -> None:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
-            while not over.is_set():
-                for start in range(0, len(data), 1316):
-                    sender.sendto(data[start : start + 1316], ("127.0.0.1", port))
-                    over.wait(0.005)
+        for start in starts:
+            with sending:
+                if over.is_set():
+                    return
+                sender.sendto(data[start : start + 1316], ("127.0.0.1", port))
+            over.wait(0.005)
 
-    threading.Thread(target=send, daemon=True).start()
-    try:
-        yield
-    finally:
-        over.set()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        threading.Thread(target=send, daemon=True).start()
+        try:
+            yield
+        finally:
+            with sending:
+                over.set()
 
 
 # -- MJPEG over HTTP
