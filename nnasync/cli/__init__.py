@@ -12,6 +12,8 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import Any
 
 from nnasync import __version__
 from nnasync.cli import (
@@ -86,8 +88,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
+class _Parser(argparse.ArgumentParser):
+    """Its commands say themselves which options they do not know, and what is like these."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            options = [word.partition("=")[0] for word in unknown if word.startswith("-")]
+            like = [
+                near
+                for option in options
+                for near in get_close_matches(option, self._option_string_actions, 1)
+            ]
+            hint = f" (did you mean {', '.join(like)}?)" if like else ""
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+        return found, unknown
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="nnasync",
         description="Neural networks on live streams, with priorities and deadlines.",
         epilog="`nnasync COMMAND --help` has the options and examples of a command.",

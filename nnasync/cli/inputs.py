@@ -78,7 +78,8 @@ def _shape(port: Port) -> tuple[int, ...]:
         return port.shape
     if not port.shape or 0 in port.shape[1:]:
         raise InvalidArgument(
-            f"input {port.name}: takes values of several shapes, {port}: give it some of a file"
+            f"input {port.name}: takes values of several shapes, {port}: give it some of a file, "
+            f"as --input {port.name}=values.npy does"
         )
     return (1, *port.shape[1:])
 

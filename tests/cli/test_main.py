@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import subprocess
 import sys
 from typing import Any, NoReturn
@@ -50,6 +51,23 @@ def test_wrong_arguments(arguments: list[str], capsys: pytest.CaptureFixture[str
         main(arguments)
     assert ended.value.code == 2
     assert "usage" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["run", "a.nnm", "--inputs", "x"], "nnasync run: error: .*--inputs.*mean --input[?]"),
+        (["run", "a.nnm", "--inputs=x"], "nnasync run: error: .*--inputs=x.*mean --input[?]"),
+        (["suite", "fuzz", "--what"], "nnasync suite: error"),
+        (["verdicts", "--xyz"], "nnasync verdicts: error: unrecognized arguments: --xyz$"),
+    ],
+)
+def test_a_misspelled_option_is_told_by_its_command(
+    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(arguments)
+    assert re.search(told, capsys.readouterr().err.strip().splitlines()[-1])
 
 
 @pytest.mark.parametrize(

@@ -294,3 +294,18 @@ async def test_options_that_make_sense_are_taken() -> None:
             options=nn.CompileOptions(token=bytes(32), preemption_quantum_ms=2.0),
         )
         assert (await net(ROW)).tolist() == [[2, 4, 6, 8]]
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ({"priority": "high"}, "'high' is none of Priority.LOW, Priority.MEDIUM, Priority.HIGH"),
+        ({"preference": "fast"}, "'fast' is none of ExecutionPreference.LOW_POWER, "),
+    ],
+)
+async def test_a_choice_that_is_none_is_told_with_those_that_are(
+    said: dict[str, Any], told: str
+) -> None:
+    async with runtime() as rt:
+        with pytest.raises(InvalidArgument, match=told):
+            await rt.compile(doubler(), **said)

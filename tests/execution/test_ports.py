@@ -129,6 +129,25 @@ def test_what_does_not_fit_is_refused_by_name(value: Any, text: str) -> None:
     assert "'x'" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("given", "wanted", "told"),
+    [
+        ((1, 3, 8, 6), (1, 8, 6, 3), r"; np\.moveaxis\(x, 1, -1\) puts the channels last$"),
+        ((1, 8, 6, 3), (1, 3, 8, 6), r"; np\.moveaxis\(x, -1, 1\) puts the channels first$"),
+        ((8, 6, 3), (1, 8, 6, 3), r"; x\[np\.newaxis\] makes one example of it$"),
+        ((16, 8, 6, 3), (1, 8, 6, 3), r"; several examples are for nnasync\.batching\.one_by_one"),
+        ((1, 8, 3, 6), (1, 8, 6, 3), r"should be \[1, 8, 6, 3\]$"),
+        ((3, 8, 6), (1, 8, 6, 3), r"should be \[1, 8, 6, 3\]$"),
+    ],
+)
+def test_what_makes_a_wrong_shape_right_is_told(
+    given: tuple[int, ...], wanted: tuple[int, ...], told: str
+) -> None:
+    port = Port("x", wanted, np.dtype(np.float32), 0.0, 0, 0)
+    with pytest.raises(InvalidArgument, match=told):
+        copied(np.zeros(given, np.float32), port)
+
+
 @pytest.mark.parametrize("value", [16000, np.array(16000), np.int64(16000)])
 def test_a_port_of_one_number_takes_it_without_dimensions(value: Any) -> None:
     port = Port(name="sr", shape=(1,), dtype=np.dtype(np.int32), scale=0, zero_point=0, position=0)

@@ -44,3 +44,17 @@ def test_a_form_that_makes_no_sense(tmp_path: Path) -> None:
         nn.load(written(tmp_path, "TANH"), form=wrong)
     with pytest.raises(nn.InvalidArgument, match=r"form= is for \.tflite and \.onnx files"):
         nn.load(tmp_path / "network.nnm", form="whole")
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("notes.md", r"notes\.md: no importer for '\.md' files, only for .*\.tflite"),
+        ("network", "network: no importer for files without a suffix, only for"),
+        ("models", "models: no importer for folders, only for"),
+    ],
+)
+def test_what_no_importer_is_for_is_told(name: str, told: str, tmp_path: Path) -> None:
+    (tmp_path / "models").mkdir()
+    with pytest.raises(nn.errors.InvalidArgument, match=told):
+        nn.load(tmp_path / name)

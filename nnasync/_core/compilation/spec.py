@@ -6,6 +6,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -32,7 +33,7 @@ from nnasync.hal import (
 if TYPE_CHECKING:
     from nnasync._core.compilation.contest_process import ContestProcess
 
-E = TypeVar("E")
+E = TypeVar("E", bound=Enum)
 T = TypeVar("T")
 
 DEFAULT_BUDGET_NS = 300_000_000
@@ -228,11 +229,12 @@ def _check_type(name: str, value: object, kind: type | tuple[type, ...], what: s
         raise InvalidArgument(f"{name} must be {what}, got {value!r}")
 
 
-def _choice(kind: Callable[[E], E], value: E) -> E:
+def _choice(kind: type[E], value: E) -> E:
     try:
         return kind(value)
     except ValueError as error:
-        raise InvalidArgument(str(error)) from error
+        known = ", ".join(f"{kind.__name__}.{each.name}" for each in kind)
+        raise InvalidArgument(f"{value!r} is none of {known}") from error
 
 
 def can_sample(model: Model) -> bool:

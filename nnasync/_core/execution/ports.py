@@ -224,7 +224,7 @@ def copy_in(target: Array, value: Any, port: Port) -> None:
     if value.shape != port.shape and not is_number(value, port):
         raise InvalidArgument(
             f"input {port.name!r} has shape {list(value.shape)}, should be {list(port.shape)}"
-            f"{_for_several(value, port)}"
+            f"{_to_mend(value, port)}"
         )
     target[...] = value
 
@@ -234,10 +234,16 @@ def is_number(array: Array, port: Port) -> bool:
     return array.shape == () and port.shape == (1,)
 
 
-def _for_several(value: Array, port: Port) -> str:
-    """What to do with several examples for a network that takes one."""
+def _to_mend(value: Array, port: Port) -> str:
+    """What makes the shape right: several examples, none counted, channels at the other end."""
     if port.shape[:1] == (1,) and value.shape[1:] == port.shape[1:]:
         return "; several examples are for nnasync.batching.one_by_one(net, ...)"
+    if (1, *value.shape) == port.shape:
+        return "; x[np.newaxis] makes one example of it"
+    if len(port.shape) == 4 and value.ndim == 4:
+        for there, here, is_last in ((1, -1, "last"), (-1, 1, "first")):
+            if np.moveaxis(value, there, here).shape == port.shape:
+                return f"; np.moveaxis(x, {there}, {here}) puts the channels {is_last}"
     return ""
 
 

@@ -164,5 +164,8 @@ def check_suffix(path: str | os.PathLike[str]) -> str:
     suffix = os.path.splitext(path)[1].lower()
     if suffix not in LOADERS:
         known = ", ".join(LOADERS)
-        raise InvalidArgument(f"{os.fspath(path)}: no importer for {suffix!r} files, only {known}")
+        what = f"{suffix!r} files" if suffix else "files without a suffix"
+        if os.path.isdir(path):
+            what = "folders"
+        raise InvalidArgument(f"{os.fspath(path)}: no importer for {what}, only for {known}")
     return suffix

@@ -123,7 +123,10 @@ def text(summary: Summary) -> str:
 def _recognition(summary: Summary) -> str:
     words = f"{summary.words_heard} words heard"
     if summary.words_right is not None:
-        words = f"{summary.words_right:.1%} of {_words_judged(summary)} right"
+        words = (
+            f"{summary.words_right:.1%} of {summary.words_spoken} spoken words right"
+            f"{_false_alarms(summary)}"
+        )
     digits = f"{summary.frames} frames seen"
     if summary.digits_right is not None:
         digits = (
@@ -133,11 +136,12 @@ def _recognition(summary: Summary) -> str:
     return f"{words}\n{digits}"
 
 
-def _words_judged(summary: Summary) -> str:
-    """Of what `words_right` is the share."""
+def _false_alarms(summary: Summary) -> str:
+    """What `words_right` counts besides the words that were spoken."""
     alarms = summary.false_alarms
-    more = f" and {alarms} false alarm{'s' if alarms > 1 else ''}" if alarms else ""
-    return f"{summary.words_spoken} spoken words{more}"
+    if not alarms:
+        return ""
+    return f" ({alarms} false alarm{'s count' if alarms > 1 else ' counts'} as wrong)"
 
 
 def _streams(summary: Summary) -> str:

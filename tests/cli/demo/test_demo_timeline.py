@@ -101,7 +101,7 @@ def test_false_alarms_are_told_with_the_share_that_they_lower() -> None:
     words = (Word(3, 1, 0.8), Word(1, 25, 0.9))
     summary = summarize(recording(words=words), WORDS, VIDEO)
     assert (summary.words_right, summary.words_spoken, summary.false_alarms) == (0.5, 1, 1)
-    assert "50.0% of 1 spoken words and 1 false alarm right" in text(summary)
+    assert "50.0% of 1 spoken words right (1 false alarm counts as wrong)" in text(summary)
     assert summarize(recording(words=words), None, VIDEO).false_alarms == 0
 
 
