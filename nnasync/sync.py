@@ -12,6 +12,8 @@ call to wait for another without a thread, is better served by `nnasync` itself.
 from __future__ import annotations
 
 import functools
+import os
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import ExitStack, contextmanager, suppress
@@ -24,12 +26,11 @@ from nnasync._core.execution.ports import Port, R
 from nnasync._core.runtime import CompileOptions, Options, RuntimeStatistics
 from nnasync._core.runtime import open_runtime as open_async_runtime
 from nnasync._core.runtime.event_loop import loop_factory
+from nnasync._core.wakeup import INHERITED
 from nnasync.errors import BadState, Cancelled
 from nnasync.hal import Array, Priority
 
 if TYPE_CHECKING:
-    import os
-
     from nnasync._core.clock import Deadline
     from nnasync._core.compilation import Report
     from nnasync._core.execution import Burst, Net
@@ -69,13 +70,24 @@ class _Loop:
 
     def __init__(self, portal: BlockingPortal) -> None:
         self.portal = portal
+        self.is_inherited = False
+        _loops.add(self)
+
+    def leave_to_parent(self) -> None:
+        """Have nothing wait for it: this is a child of its process, without its thread."""
+        self.is_inherited = True
+        # So a portal knows that its loop has ended; else its end would wait for the thread.
+        self.portal._event_loop_thread_id = None
 
     def call(self, function: Callable[..., Any], *args: Any) -> Any:
         """Returns what a function, or what it gives to await, returns there.
 
-        Ctrl-C ends the wait and cancels it. Raises BadState where the loop is at its end, or in its
-        own thread, and Cancelled where that comes while it is waited for.
+        Ctrl-C ends the wait and cancels it. Raises BadState where the loop is at its end, in its
+        own thread, and in a process that was forked from its own; and Cancelled where its end comes
+        while it is waited for.
         """
+        if self.is_inherited:
+            raise BadState(INHERITED)
         try:
             future = self.portal.start_task_soon(function, *args)
         except RuntimeError as error:
@@ -93,6 +105,18 @@ class _Loop:
     def end(self) -> None:
         """Cancel what is still open, such as bursts, and stop."""
         self.call(self.portal.stop, True)
+
+
+_loops: weakref.WeakSet[_Loop] = weakref.WeakSet()
+
+
+def _leave_all_to_parent() -> None:
+    for loop in list(_loops):
+        loop.leave_to_parent()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_all_to_parent)
 
 
 class BlockingRuntime:
@@ -122,8 +146,9 @@ class BlockingRuntime:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._open = None
-        self._stack.__exit__(kind, error, traceback)
+        open_here, self._open = self._open, None
+        if open_here is not None and not open_here[0].is_inherited:
+            self._stack.__exit__(kind, error, traceback)
 
     def __repr__(self) -> str:
         """Say what the runtime says of itself, or that it is not open."""
@@ -249,7 +274,8 @@ class BlockingNet(_Blocking[R]):
 
     def close(self) -> None:
         """Let go of what it holds, and wait for the end of calls that run."""
-        self._loop.call(self._inner.aclose)
+        if not self._loop.is_inherited:
+            self._loop.call(self._inner.aclose)
 
     @contextmanager
     def burst(
@@ -265,7 +291,8 @@ class BlockingNet(_Blocking[R]):
         finally:
             # Where the runtime is closed already, its end has closed the burst.
             with suppress(RuntimeError, CancelledError):
-                context.__exit__(None, None, None)
+                if not loop.is_inherited:
+                    context.__exit__(None, None, None)
 
     def optimized(self) -> Report:
         """Wait until the best plan runs; the report of what runs."""

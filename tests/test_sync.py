@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -132,3 +134,42 @@ def test_ctrl_c_ends_the_wait_and_cancels_the_call() -> None:
 def _interrupt_when(begun: Fence) -> None:
     begun.wait_blocking(rigs.GUARD_S)
     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+
+def test_a_child_of_a_fork_is_refused_and_leaves_all_to_its_parent() -> None:
+    """It hung, as there is no thread of the loop in it; the alarm ends one that does."""
+    program = """
+import os, signal, sys
+import numpy as np
+import nnasync as nn
+from tests.rigs import ROW, doubler
+
+said = []
+with nn.sync.open_runtime(devices=["nnasync-reference"]) as rt:
+    net = rt.compile(doubler())
+    opened = net.burst()
+    burst = opened.__enter__()
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(20)
+        for call in (lambda: net(ROW), lambda: burst(ROW), lambda: rt.compile(doubler())):
+            try:
+                call()
+            except nn.BadState as error:
+                said.append("forked" in str(error))
+        net.close()
+    else:
+        assert os.waitpid(pid, 0)[1] == 0
+        opened.__exit__(None, None, None)
+        print(net(ROW).tolist())
+if pid == 0:
+    with nn.sync.open_runtime(devices=["nnasync-reference"]) as rt:
+        print(said, rt.compile(doubler())(ROW).tolist(), flush=True)
+    sys.exit(0)
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert ended.stderr == ""
+    doubled = (2 * rigs.ROW).tolist()
+    assert ended.stdout == f"[True, True, True] {doubled}\n{doubled}\n"

@@ -57,6 +57,12 @@ if sys.version_info < (3, 12) and hasattr(asyncio.tasks, "_current_tasks"):
     _task_of = _tasks.get
 
 
+INHERITED = (
+    "this belongs to the process that this one was forked from: open a runtime here, and compile "
+    "the model again"
+)
+
+
 class Statistics(hal.Struct, frozen=True):
     """Counters of one loop: callbacks posted to it, and turns it was woken for."""
 
@@ -174,10 +180,7 @@ class Wakeup:
     def check_process(self) -> None:
         """Raise BadState in a child of the process whose loop it is."""
         if self.is_inherited:
-            raise errors.BadState(
-                "this belongs to the process that this one was forked from: open a runtime here,"
-                " and compile the model again"
-            )
+            raise errors.BadState(INHERITED)
 
     @property
     def is_inherited(self) -> bool:
