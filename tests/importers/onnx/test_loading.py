@@ -110,6 +110,12 @@ def test_data_elsewhere_is_refused(location: str, tmp_path: Path) -> None:
         nn.load(outside(location, folder))
 
 
+def test_data_that_are_missing_are_told(tmp_path: Path) -> None:
+    told = r"net\.onnx: has weights in another file, 'inner/w\.bin', which is missing"
+    with pytest.raises(ModelError, match=told):
+        nn.load(outside("inner/w.bin", tmp_path))
+
+
 def test_data_elsewhere_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "weights.bin").write_bytes(MATRIX.tobytes())
     path = outside("weights.bin", tmp_path)

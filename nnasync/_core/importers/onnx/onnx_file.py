@@ -137,6 +137,7 @@ def parse(data: bytes, folder: Path) -> tuple[Any, bool]:
         outside = list(_external_tensors(message.graph, 0))
         _check_sizes(outside)
         for tensor in outside:
+            _check_there(tensor, folder)
             onnx.external_data_helper.load_external_data_for_tensor(tensor, str(folder))
         _check(message)
     except ModelError:
@@ -181,6 +182,19 @@ def _external_tensors(graph: Any, depth: int) -> Iterator[Any]:
             if attribute.type in _SUBGRAPHS:
                 for inner in [attribute.g, *attribute.graphs]:
                     yield from _external_tensors(inner, depth + 1)
+
+
+def _check_there(tensor: Any, folder: Path) -> None:
+    """Raise ModelError for data that should be beside the file, and are not."""
+    location = next((each.value for each in tensor.external_data if each.key == "location"), "")
+    place = Path(location)
+    # What leads elsewhere is refused as such, whether it is there or not.
+    is_beside = bool(location) and not place.is_absolute() and ".." not in place.parts
+    if is_beside and not os.path.lexists(folder / place):
+        raise ModelError(
+            f"has weights in another file, {location!r}, which is missing: it belongs into the "
+            "same folder"
+        )
 
 
 def _check_sizes(tensors: list[Any]) -> None:
