@@ -16,7 +16,8 @@ from tests.importers.tflite_files import G, Op, Signature, T, floats, graphs_fil
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "models.md"
 TEXT = PAGE.read_text(encoding="utf-8")
 PROGRAMS = re.findall(r"^```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
-PRINTED = ["(1, 4)", "('cat', 'dog')", "1.0\n1.0", "float32", "(16, 4)", ""]
+NET = "<Net 'image' on litert-cpu: t0 float32[1, 8, 8, 3] -> t2 float32[1, 4]>"
+PRINTED = ["(1, 4)", NET, "('cat', 'dog')", "1.0\n1.0", "float32", "(16, 4)", ""]
 
 
 @pytest.fixture(scope="module")
