@@ -116,16 +116,17 @@ class OnnxRuntimeEngine(EngineBase):
         if operation is not None:
             file = file_of(model, operation)
             fatal_files.check_file(file)
-            session = open_session(file, self._provider, threads)
             sources = [_source(model, index) for index in operation.inputs[:-1]]
             outputs = [operation.outputs.index(index) for index in main.output_indexes]
         else:
-            session = open_session(lowering_of.lower(model), self._provider, threads)
+            file = lowering_of.lower(model)
+        needs_numbers = fatal_files.needs_numbers(file)
+        session = open_session(file, self._provider, threads)
         if len(outputs) != len(session.get_outputs()):
             raise GeneralFailure(
                 f"the graph has {len(session.get_outputs())} outputs, the model {len(outputs)}"
             )
-        plan = plans.OnnxPlan(session, sources, outputs)
+        plan = plans.OnnxPlan(session, sources, outputs, needs_numbers=needs_numbers)
         plan.warm_up()
         return plan
 

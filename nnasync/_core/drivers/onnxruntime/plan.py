@@ -67,17 +67,24 @@ class OnnxPlan(Plan):
     """A session and the operands around it; any number of its calls may run at once.
 
     `sources` says for each input of the session which input of the model it is, or the constant,
-    `outputs` for each output of the model which one of the session it is.
+    `outputs` for each output of the model which one of the session it is. With `needs_numbers`
+    the engine is not given inputs without elements: it would end the process.
     """
 
     def __init__(
-        self, session: Any, sources: Sequence[int | Array], outputs: Sequence[int]
+        self,
+        session: Any,
+        sources: Sequence[int | Array],
+        outputs: Sequence[int],
+        *,
+        needs_numbers: bool = False,
     ) -> None:
         self._session = session
         self._inputs = ports_of(session.get_inputs(), "input")
         ports = ports_of(session.get_outputs(), "output")
         self._outputs = [ports[index] for index in outputs]
         self._sources = tuple(sources)
+        self._needs_numbers = needs_numbers
         if len(self._inputs) != len(self._sources):
             raise GeneralFailure(
                 f"the graph has {len(self._inputs)} inputs, the operation gives it {len(sources)}"
@@ -86,7 +93,8 @@ class OnnxPlan(Plan):
     def bind(self, inputs: Sequence[Array | None], outputs: Sequence[Target]) -> OnnxCall:
         """A call on C-contiguous arrays.
 
-        Raises InvalidArgument for an omitted input, or one whose shape or type the graph refuses.
+        Raises InvalidArgument for an omitted input, or one whose shape or type the graph refuses,
+        or of which the engine would end the process.
         """
         binding = self._session.io_binding()
         before, after, kept = self._bind_inputs(binding, inputs), list[Move](), list[object]()
@@ -113,6 +121,8 @@ class OnnxPlan(Plan):
         """
         if not all(port.is_settled for port in self._inputs):
             return
+        if self._needs_numbers and any(0 in port.shape for port in self._inputs):
+            return
         binding = self._session.io_binding()
         zeros = [np.zeros([n or 0 for n in p.shape], p.element.dtype) for p in self._inputs]
         for port, array in zip(self._inputs, zeros, strict=True):  # A binding keeps no array.
@@ -138,6 +148,11 @@ class OnnxPlan(Plan):
             array = inputs[source] if isinstance(source, int) else source
             if array is None:
                 raise InvalidArgument(f'input "{port.name}" of the graph cannot be omitted')
+            if self._needs_numbers and not array.size:
+                raise InvalidArgument(
+                    f'input "{port.name}" of shape {list(array.shape)} has no elements, of which'
+                    " ONNX Runtime computes no InstanceNormalization"
+                )
             if array.dtype != port.element.dtype or not _is_bindable(array):
                 _check_type(port, array.dtype, f'input "{port.name}"', "takes")
                 staged = np.empty(array.shape, port.element.dtype)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -20,6 +20,7 @@ _LONGEST_LIST = 1 << 16
 _TAKES_ENTRIES_ONLY = 13
 """Since this opset the inference takes no list for a shape whose entries it does not know."""
 _STANDARD = ("", "ai.onnx")
+_NEEDS_NUMBERS = "InstanceNormalization"
 _LEFT_OUT = "org.nnasync.left_out"
 _LIKE_INPUT = frozenset({"Gelu", "FastGelu", "BiasGelu", "QuickGelu", "SkipLayerNormalization"})
 """Operators of vendors whose result has type and shape of their first input."""
@@ -65,6 +66,26 @@ def _check_sizes(graph: Any, file_bytes: int, value_limit_bytes: int | None) -> 
         port = port_of(value)
         shape = tuple(n or 0 for n in port.shape or ())
         check_value(f'"{port.name}"', shape, _bytes(port), file_bytes, value_limit_bytes)
+
+
+def _check_numbers(graph: Any, outer: Mapping[str, Any]) -> None:
+    """Raise ModelError for a normalization of channels without numbers, at all levels.
+
+    ONNX Runtime ends the process where it computes one.
+    """
+    known = {**outer, **{value.name: value for value in _values(graph)}}
+    for node in graph.node:
+        value = known.get(node.input[0]) if node.input else None
+        if node.op_type == _NEEDS_NUMBERS and value is not None:
+            sizes = value.type.tensor_type.shape.dim[2:]
+            if any(size.HasField("dim_value") and size.dim_value == 0 for size in sizes):
+                raise ModelError(
+                    f"InstanceNormalization that makes {list(node.output)} has channels without"
+                    f' numbers: "{value.name}" has a size of 0'
+                )
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                _check_numbers(inner, known)
 
 
 def bytes_of_inputs(graph: OnnxGraph, names: Collection[str]) -> int:
@@ -179,14 +200,15 @@ def checked(
 
     Where the shapes of all inputs are known, those of outputs that are open are inferred. Raises
     ModelError where values take more memory than `value_limit_bytes`, or than those of a file of
-    this size may where that is None. What the inference does not take, ONNX
-    Runtime refuses as well, which infers in the same way.
+    this size may where that is None, and for what would end ONNX Runtime's process. What the
+    inference does not take, ONNX Runtime refuses as well, which infers in the same way.
     """
     try:
         found = _inferred(message, graph).graph
     except ModelError:
         return graph
     _check_sizes(found, file_bytes, value_limit_bytes)
+    _check_numbers(found, {})
     if not all(map(_is_settled, graph.inputs)) or all(map(_is_settled, graph.outputs)):
         return graph
     known = {value.name: port_of(value) for value in _values(found)}
