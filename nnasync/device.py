@@ -243,7 +243,7 @@ class InlineRun(Protocol):
 
     @property
     def output_shapes(self) -> Sequence[OutputShape]:
-        """Those of the last run, as far as the request did not state them; to be read after it."""
+        """Those of all outputs of the last run; to be read after it."""
 
     def goes_beside(self) -> bool:
         """Whether an execution that begins now had better be one of those under way, beside them.

@@ -9,6 +9,7 @@ import pytest
 
 import nnasync as nn
 from nnasync._core.drivers.null import NullEngine
+from nnasync._core.engine_device.quick_run import QuickRun
 from nnasync.errors import BadState, GeneralFailure, InvalidArgument, MissedDeadline
 from nnasync.hal import OperandType, OperationType
 from nnasync.kernels import Tensor
@@ -39,6 +40,15 @@ def repeated() -> nn.Model:
     x, times = m.input("x", (3,)), m.input("times", (1,), type=OperandType.TENSOR_INT32)
     like = Tensor(type=OperandType.TENSOR_FLOAT32, shape=(0,))
     m.output("y", m.operation(OperationType.TILE, x, times, output=like))
+    return m.build()
+
+
+def total() -> nn.Model:
+    """The sum of any number of rows, which is a single row: its shape is known before the run."""
+    m = nn.ModelBuilder("total")
+    x, rows = m.input("x", (0, 3)), m.constant(np.array([0], np.int32))
+    like = Tensor(type=OperandType.TENSOR_FLOAT32, shape=(1, 3))
+    m.output("y", m.operation(OperationType.REDUCE_SUM, x, rows, True, output=like))
     return m.build()
 
 
@@ -103,6 +113,36 @@ async def test_results_that_grow_get_more_memory(monkeypatch: pytest.MonkeyPatch
             assert (await net(x, size)).shape == (3 * times,)
         found = await quickly(net, monkeypatch, 2 * x, np.array([4], np.int32))
         assert found.tolist() == [2] * 12
+
+
+@pytest.mark.one_loop("There is no short way on trio.")
+async def test_only_the_shapes_of_inputs_may_be_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with runtime(options=PLAIN) as rt, rt.compile(total()) as net:
+        for rows in (2, 5, 2, 5, 2, 5):
+            await until_inline(rt, net, ones(rows, 3))
+        for rows in (2, 5):
+            found = await quickly(net, monkeypatch, ones(rows, 3))
+            assert found.tolist() == [[rows] * 3]
+
+
+@pytest.mark.one_loop("There is no short way on trio.")
+async def test_a_worker_gives_its_call_back_between_a_run_and_its_results(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It does so after the answer, so that the next call may be under way by then."""
+    async with runtime(options=PLAIN) as rt, rt.compile(adder()) as net:
+        for _ in range(3):
+            await until_inline(rt, net, ones(2, 3), ones(2, 3))
+        run = QuickRun.run
+
+        def ran(quick: QuickRun, given: Any, deadline_ns: int) -> bool:
+            done = run(quick, given, deadline_ns)
+            quick._binding.give_back(quick._binding._bound())
+            return done
+
+        monkeypatch.setattr(QuickRun, "run", ran)
+        found = await quickly(net, monkeypatch, ones(2, 3), ones(2, 3))
+        assert [each.tolist() for each in found] == [[[2] * 3] * 2, [[0] * 3] * 2]
 
 
 async def test_a_request_whose_run_failed_is_not_used_again() -> None:

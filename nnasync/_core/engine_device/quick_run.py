@@ -28,6 +28,7 @@ class _Owner(Protocol):
     runs_here: bool
     _is_counted: bool
     _bindings: dict[int, Binding]
+    _shapes: tuple[OutputShape, ...]
 
     @property
     def _levels(self) -> object: ...
@@ -54,6 +55,7 @@ class QuickRun:
         "_queued",
         "_request",
         "_workers",
+        "output_shapes",
     )
 
     def __init__(
@@ -75,6 +77,8 @@ class QuickRun:
         self._queued = lane.queued
         self._health = _SOUND if health is None else health
         self._name = name
+        self.output_shapes: Sequence[OutputShape] = owner._shapes
+        """Those of the last run, whether they were known before it or not."""
 
     def run(self, given: Sequence[Array] | None, deadline_ns: int) -> bool:
         """Run: the outputs are written, or nothing has happened (False).
@@ -117,13 +121,9 @@ class QuickRun:
             return False  # A worker may repeat it on what stands by for the device.
         finally:
             idle.append(call)
+        if isinstance(call, SizedCall):  # Others are soon among those that are idle.
+            self.output_shapes = call.shapes
         return True
-
-    @property
-    def output_shapes(self) -> Sequence[OutputShape]:
-        """Those that the last run found, where they were open; empty where none was."""
-        call = self._idle[-1]
-        return call.shapes if isinstance(call, SizedCall) else ()
 
     def goes_beside(self) -> bool:
         """Whether an execution that begins now had better be one of those under way, beside them.
