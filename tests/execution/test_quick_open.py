@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import anyio
 import numpy as np
 import pytest
 
@@ -113,6 +114,22 @@ async def test_results_that_grow_get_more_memory(monkeypatch: pytest.MonkeyPatch
             assert (await net(x, size)).shape == (3 * times,)
         found = await quickly(net, monkeypatch, 2 * x, np.array([4], np.int32))
         assert found.tolist() == [2] * 12
+
+
+async def test_results_of_several_calls_grow_at_once() -> None:
+    """Each finds its memory too small, though after the first it is known how much they need."""
+    async with runtime() as rt, rt.compile(repeated()) as net:
+        found = list[Any]()
+
+        async def call(number: int) -> None:
+            size = np.array([5000], np.int32)
+            found.append((number, await net(number * ones(3), size)))
+
+        async with anyio.create_task_group() as tasks:
+            for number in range(4):
+                tasks.start_soon(call, number)
+        assert sorted(number for number, _ in found) == [0, 1, 2, 3]
+        assert all(each.tolist() == [number] * 15000 for number, each in found)
 
 
 @pytest.mark.one_loop("There is no short way on trio.")

@@ -98,7 +98,7 @@ class FlexibleCalls:
             try:
                 result = await self._prepared.execute_synchronously(filled.request, config)
             except OutputInsufficientSize as error:
-                if not self._grow(error.output_shapes):
+                if not self._grow(filled.request, error.output_shapes):
                     raise
             except MissedDeadlinePersistent as error:
                 if attempt == 0:
@@ -168,7 +168,7 @@ class FlexibleCalls:
     def outgrown(self, filled: FilledRequest, error: OutputInsufficientSize) -> None:
         """Note that a kept request was too small: the next one has more memory."""
         self.forget(filled)
-        self._grow(error.output_shapes)
+        self._grow(filled.request, error.output_shapes)
 
     def forget(self, filled: FilledRequest) -> None:
         """Keep a request no longer."""
@@ -212,14 +212,19 @@ class FlexibleCalls:
         ]
         return moved(Request(tuple(inputs), tuple(outputs), (pool,)), pieces)
 
-    def _grow(self, shapes: Sequence[OutputShape]) -> bool:
-        """Note how much the outputs need; whether that is more than they had."""
+    def _grow(self, request: Request, shapes: Sequence[OutputShape]) -> bool:
+        """Note how much the outputs need; whether that is more than they had in this request.
+
+        Another call may have noted as much meanwhile. What a caller's buffer has does not grow.
+        """
         grown = False
         for index, (shape, port) in enumerate(zip(shapes, self._ports.outputs, strict=False)):
+            location = request.outputs[index].location
+            if location.pool_index:
+                continue
             nbytes = math.prod(shape.dimensions) * port.dtype.itemsize
-            if nbytes > self._sizes[index]:
-                self._sizes[index] = nbytes
-                grown = True
+            self._sizes[index] = max(self._sizes[index], nbytes)
+            grown |= nbytes > location.length
         return grown
 
     def _read(self, filled: FilledRequest, result: ExecutionResult, outs: Sequence[Any]) -> Any:
