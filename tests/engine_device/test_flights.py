@@ -10,13 +10,14 @@ from typing import Any
 
 import anyio
 import pytest
+from anyio import to_thread
 
 from nnasync._core.drivers.null import NullEngine
 from nnasync._core.engine_device import EnginePreparedModel
 from nnasync._core.engine_device.quick_run import QuickRun
 from nnasync._core.wakeup import yield_now
 from nnasync._core.workers import task as task_module
-from nnasync._core.workers.flight import Flight
+from nnasync._core.workers.flight import Flight, Landing
 from nnasync._core.workers.task import YIELD
 from nnasync.engine import BoundCall
 from nnasync.errors import DeviceUnavailable, GeneralFailure, ResourceExhaustedTransient
@@ -304,6 +305,40 @@ async def test_what_is_told_of_the_last_execution_does_not_end_the_next() -> Non
         assert not ended
         elsewhere()
     assert ended == [True]
+
+
+@pytest.mark.usefixtures("no_leaks")
+async def test_it_is_told_to_the_thread_in_which_the_loop_goes_on() -> None:
+    """The loop may have been run by another thread when the execution was made."""
+    loop, landings = asyncio.new_event_loop(), list[Landing]()
+
+    async def make() -> None:
+        landings.append(Landing())
+
+    async def wait() -> None:
+        future = landings[0].landing()
+        assert future is not None
+        at_the_gate.set()
+        await future
+
+    def first() -> None:
+        loop.run_until_complete(make())
+        made.set()
+        assert at_the_gate.wait(PATIENCE_S)
+        posted.append(landings[0]._wakeup.posted)
+        landings[0].signal()
+        posted.append(landings[0]._wakeup.posted)
+        # Not to be heard of by chance: it is what wakes the loop.
+        loop.call_soon_threadsafe(int)
+
+    made, at_the_gate, posted = threading.Event(), threading.Event(), list[int]()
+    thread = threading.Thread(target=first)
+    thread.start()
+    assert await to_thread.run_sync(made.wait, PATIENCE_S)
+    await to_thread.run_sync(loop.run_until_complete, wait())
+    thread.join(PATIENCE_S)
+    loop.close()
+    assert posted == [0, 1]
 
 
 async def test_only_what_is_over_for_all_can_be_used_again() -> None:

@@ -36,6 +36,8 @@ class Landing(Fence):
 
     def landing(self) -> asyncio.Future[None] | None:
         """What the task that waits for it awaits, which only ends the wait; None if it is over."""
+        # Before the look at the status: another thread may have run the loop the last time.
+        self._wakeup.thread_id = _get_ident()
         if self.status is not _PENDING:
             return None
         self._future = future = _running_loop().create_future()
