@@ -8,7 +8,7 @@ import hashlib
 import logging
 import os
 import warnings
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, cast
 
 import msgspec
@@ -20,6 +20,7 @@ from nnasync._core.deferred import deferred
 from nnasync._core.execution import Net
 from nnasync._core.execution.ports import R
 from nnasync._core.formats.value_sizes import check_limit
+from nnasync._core.importers.files_beside import files_beside
 from nnasync._core.wakeup import shield
 from nnasync.device import PreparedModel
 from nnasync.errors import (
@@ -65,11 +66,19 @@ class FileState(NamedTuple):
         )
 
 
+class _Reading(NamedTuple):
+    """The states of the files of a model when they were read, and what all of them hold."""
+
+    states: Mapping[str, FileState]
+    digest: bytes
+
+
 class ModelSource(msgspec.Struct):
     """A model, or a file with one that is only loaded if it must be, with floats outside or not.
 
     The file is read again whenever the model is needed: another contest, a device that died. By
-    then it must hold what was digested, for everything is kept under that name.
+    then it must hold what was digested, for everything is kept under that name, and so must the
+    files beside it that have its weights.
     """
 
     model: Model | None
@@ -77,7 +86,7 @@ class ModelSource(msgspec.Struct):
     name: str
     has_float_ports: bool = False
     value_limit_bytes: int | None = None
-    _read: tuple[FileState, bytes] | None = None
+    _read: _Reading | None = None
     _content: bytes | None = None
     _ahead: Model | None = None
 
@@ -119,19 +128,21 @@ class ModelSource(msgspec.Struct):
         """
         if self.model is not None:
             return models.fingerprint(self.model)
-        self._read = _digested(self._path) if begin is None else self._taken_in(begin)
-        digest = self._read[1]
+        self._read = _read(self._path) if begin is None else self._taken_in(begin)
+        digest = self._read.digest
         return hashlib.sha256(_WITH_FLOATS + digest).digest() if self.has_float_ports else digest
 
-    def _taken_in(self, begin: Begin) -> tuple[FileState, bytes]:
-        """The state and the digest of the file, whose content is kept."""
+    def _taken_in(self, begin: Begin) -> _Reading:
+        """The states and the digest of the file, whose content is kept, and those beside it."""
         with open(self._path, "rb", buffering=0) as file:
             state = FileState.of(os.fstat(file.fileno()))
             if state.size > _MOST_BYTES:
-                return _digested(self._path)
+                return _read(self._path)
             content = self._content = file.read()
+        # Before they are read to load it: what has changed since then is found out.
+        beside = _digested_beside(self._path, content)
         if len(content) <= _PIECE_BYTES:
-            return state, hashlib.sha256(content).digest()
+            return _together(self._path, (state, hashlib.sha256(content).digest()), beside)
         todo, found = [hashlib.sha256], list[bytes]()
 
         def digest() -> None:
@@ -145,7 +156,8 @@ class ModelSource(msgspec.Struct):
         digest()  # If no thread was free for it: then nobody may wait for one.
         if fence is not None and not found:
             fence.wait_blocking()
-        return state, found[0] if found else hashlib.sha256(content).digest()
+        digested = found[0] if found else hashlib.sha256(content).digest()
+        return _together(self._path, (state, digested), beside)
 
     def source(self) -> Model | Callable[[], Model]:
         """The model, or what loads it."""
@@ -192,13 +204,14 @@ class ModelSource(msgspec.Struct):
     def _check_unchanged(self) -> None:
         if self._read is None:
             return
-        state, digest = self._read
-        if FileState.of(os.stat(self._path)) == state:
+        states = self._read.states
+        if all(FileState.of(os.stat(path)) == state for path, state in states.items()):
             return
-        state, found = _digested(self._path)
-        if found != digest:
-            raise ModelError(f"{self._path}: the file was changed since it was compiled")
-        self._read = state, digest
+        found = _read(self._path)
+        if found.digest != self._read.digest:
+            what = "the file" if len(states) == 1 else "the file, or one with its weights,"
+            raise ModelError(f"{self._path}: {what} was changed since it was compiled")
+        self._read = found
 
     @property
     def _path(self) -> str:
@@ -214,6 +227,29 @@ def _digested(path: str) -> tuple[FileState, bytes]:
         while count := file.readinto(buffer):
             digest.update(buffer[:count])
     return state, digest.digest()
+
+
+def _digested_beside(
+    path: str, content: bytes | None = None
+) -> Mapping[str, tuple[FileState, bytes]]:
+    """The files beside a file that belong to it, with their states and digests."""
+    return {str(each): _digested(str(each)) for each in files_beside(path, content)}
+
+
+def _together(
+    path: str, file: tuple[FileState, bytes], beside: Mapping[str, tuple[FileState, bytes]]
+) -> _Reading:
+    """What was read of a file and of those beside it, whose names stand in it."""
+    state, digest = file
+    states = {path: state, **{name: found for name, (found, _) in beside.items()}}
+    if beside:
+        digest = hashlib.sha256(b"".join([digest, *(each for _, each in beside.values())])).digest()
+    return _Reading(states, digest)
+
+
+def _read(path: str) -> _Reading:
+    """What a file and those beside it hold."""
+    return _together(path, _digested(path), _digested_beside(path))
 
 
 @contextlib.contextmanager

@@ -126,6 +126,22 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
         return file.read()
 
 
+def places_beside(path: str | os.PathLike[str], content: bytes | None) -> list[Path]:
+    """Where in its folder the weights of a file are, if others hold them; sorted.
+
+    Of a file that cannot be read it is told when it is loaded.
+    """
+    try:
+        data = read_bytes(path) if content is None else content
+        message = package().load_model_from_string(data)
+        places = {_place_of(tensor) for tensor in _external_tensors(message.graph, 0)}
+    except OSError:
+        raise
+    except Exception:  # as `parse` has it
+        return []
+    return sorted(place for place in places if place is not None)
+
+
 def parse(data: bytes, folder: Path) -> tuple[Any, bool]:
     """The checked message in a file, and whether data from other files was put into it.
 
@@ -184,15 +200,21 @@ def _external_tensors(graph: Any, depth: int) -> Iterator[Any]:
                     yield from _external_tensors(inner, depth + 1)
 
 
-def _check_there(tensor: Any, folder: Path) -> None:
-    """Raise ModelError for data that should be beside the file, and are not."""
+def _place_of(tensor: Any) -> Path | None:
+    """Where the data of a tensor are in the folder of its file; None for what leads elsewhere."""
     location = next((each.value for each in tensor.external_data if each.key == "location"), "")
     place = Path(location)
-    # What leads elsewhere is refused as such, whether it is there or not.
     is_beside = bool(location) and not place.is_absolute() and ".." not in place.parts
-    if is_beside and not os.path.lexists(folder / place):
+    return place if is_beside else None
+
+
+def _check_there(tensor: Any, folder: Path) -> None:
+    """Raise ModelError for data that should be beside the file, and are not."""
+    place = _place_of(tensor)
+    # What leads elsewhere is refused as such, whether it is there or not.
+    if place is not None and not os.path.lexists(folder / place):
         raise ModelError(
-            f"has weights in another file, {location!r}, which is missing: it belongs into the "
+            f"has weights in another file, {str(place)!r}, which is missing: it belongs into the "
             "same folder"
         )
 

@@ -1,0 +1,45 @@
+"""Which other files belong to the file of a model: weights of an ONNX file may lie beside it.
+
+Who tells networks apart by what is in their files needs to know that, also where nothing is loaded
+since the network is in a cache. Most files name no other one. So one is first searched for the word
+that such a name goes with, in far less time than it takes to digest it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+_NAMES_OTHERS = {".onnx": (b"location", "nnasync._core.importers.onnx.onnx_file")}
+"""By suffix: what stands in a file that names another one, and the module that finds the name."""
+_PIECE_BYTES = 1 << 19
+
+
+def files_beside(path: str | os.PathLike[str], content: bytes | None = None) -> Sequence[Path]:
+    """The files that belong to a file and are there, in the order of their names; raises OSError.
+
+    `content` is that of the file, where it was read before. What is wrong with it, or is missing,
+    is told when the file is loaded: it counts for nothing here.
+    """
+    suffix = os.path.splitext(path)[1].lower()
+    if suffix not in _NAMES_OTHERS:
+        return ()
+    word, module = _NAMES_OTHERS[suffix]
+    if not (_contains(path, word) if content is None else word in content):
+        return ()
+    places: Sequence[Path] = importlib.import_module(module).places_beside(path, content)
+    folder = Path(path).resolve().parent
+    return [folder / place for place in places if (folder / place).is_file()]
+
+
+def _contains(path: str | os.PathLike[str], word: bytes) -> bool:
+    """Whether a word is in a file, which is not read at once: that would take memory."""
+    last = b""
+    with open(path, "rb", buffering=0) as file:
+        while piece := file.read(_PIECE_BYTES):
+            if word in last + piece:
+                return True
+            last = (last + piece)[-len(word) :]
+    return False
