@@ -12,8 +12,10 @@ import pytest
 
 import nnasync as nn
 from nnasync._core.drivers.null import NullEngine
+from nnasync._core.execution.quick_calls import QuickCalls
+from nnasync._core.workers import inline
 from nnasync.device import InlinePreparedModel, PreparedModel, QuickPreparedModel
-from nnasync.errors import GeneralFailure, InvalidArgument
+from nnasync.errors import GeneralFailure, InvalidArgument, MissedDeadline
 from tests.rigs import (
     INLINE,
     REFERENCE,
@@ -40,6 +42,26 @@ def summed() -> nn.Model:
     x = builder.input("x", (100, 100))
     builder.output("y", builder.add(x, x))
     return builder.build()
+
+
+@pytest.mark.one_loop("There is no short way on trio.")
+@pytest.mark.parametrize("deadline_ns", [1, 10**15])
+async def test_a_call_that_is_late_costs_the_next_one_no_memory(
+    monkeypatch: pytest.MonkeyPatch, deadline_ns: int
+) -> None:
+    """It was refused, or has ended after its deadline: nothing uses its memory any more."""
+    async with runtime(options=PLAIN) as rt, rt.compile(doubler()) as net:
+        await until_inline(rt, net, ROW)
+        await until_inline(rt, net, ROW)
+        quick = net._quick
+        assert isinstance(quick, QuickCalls)
+        run, times = quick._run, iter([0, 2 * 10**15])
+        with monkeypatch.context() as patch:
+            patch.setattr(inline, "now_ns", lambda: next(times))
+            with pytest.raises(MissedDeadline):
+                await net(ROW, deadline=nn.Deadline(deadline_ns))
+        assert quick._run is run is not None
+        assert ((await net(ROW)) == 2 * ROW).all()
 
 
 @both

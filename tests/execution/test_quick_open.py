@@ -11,6 +11,7 @@ import pytest
 import nnasync as nn
 from nnasync._core.drivers.null import NullEngine
 from nnasync._core.engine_device.quick_run import QuickRun
+from nnasync._core.workers import inline
 from nnasync.errors import BadState, GeneralFailure, InvalidArgument, MissedDeadline
 from nnasync.hal import OperandType, OperationType
 from nnasync.kernels import Tensor
@@ -160,6 +161,25 @@ async def test_a_worker_gives_its_call_back_between_a_run_and_its_results(
         monkeypatch.setattr(QuickRun, "run", ran)
         found = await quickly(net, monkeypatch, ones(2, 3), ones(2, 3))
         assert [each.tolist() for each in found] == [[[2] * 3] * 2, [[0] * 3] * 2]
+
+
+@pytest.mark.one_loop("There is no short way on trio.")
+@pytest.mark.parametrize("deadline_ns", [1, 10**15])
+async def test_a_request_whose_call_was_late_is_used_again(
+    monkeypatch: pytest.MonkeyPatch, deadline_ns: int
+) -> None:
+    """It was refused, or has ended after its deadline: nothing uses its memory any more."""
+    async with runtime(options=PLAIN) as rt, rt.compile(adder()) as net:
+        for _ in range(3):
+            await until_inline(rt, net, ones(2, 3), ones(2, 3))
+        ((_, filled),) = net._flexible._kept  # type: ignore[union-attr]  # Its shapes are open.
+        with monkeypatch.context() as patch:
+            times = iter([0, 2 * 10**15])
+            patch.setattr(inline, "now_ns", lambda: next(times))
+            with pytest.raises(MissedDeadline):
+                await net(ones(2, 3), ones(2, 3), deadline=nn.Deadline(deadline_ns))
+        ((_, still),) = net._flexible._kept  # type: ignore[union-attr]  # Its shapes are open.
+        assert still is filled
 
 
 async def test_a_request_whose_run_failed_is_not_used_again() -> None:

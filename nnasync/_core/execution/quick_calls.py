@@ -21,6 +21,7 @@ from nnasync._core.execution.prepared_kinds import is_quick
 from nnasync._core.execution.slots import IdleSlots, Slot, Slots
 from nnasync._core.wakeup import Wakeup
 from nnasync.device import InlineRun, PreparedModel, QuickPreparedModel
+from nnasync.errors import MissedDeadline
 from nnasync.hal import Array
 from nnasync.scheduler import NEVER_NS
 
@@ -132,6 +133,8 @@ class QuickCalls:
             if not run.run(given, deadline_ns):
                 self._was_declined = deadline is None
                 return None
+        except MissedDeadline:
+            raise  # Nothing was begun, or all of it has ended.
         except BaseException:
             self._run = None  # As any slot whose execution failed, this one is not used again.
             raise

@@ -16,7 +16,7 @@ from nnasync._core.execution.filled_request import FilledRequest
 from nnasync._core.execution.flexible import FlexibleCalls
 from nnasync._core.wakeup import Wakeup
 from nnasync.device import InlineRun, QuickPreparedModel
-from nnasync.errors import OutputInsufficientSize
+from nnasync.errors import MissedDeadline, OutputInsufficientSize
 from nnasync.hal import Array
 from nnasync.scheduler import NEVER_NS
 
@@ -56,6 +56,8 @@ class QuickOpenCalls:
         except OutputInsufficientSize as error:
             self._calls.outgrown(filled, error)
             return None
+        except MissedDeadline:
+            raise  # Nothing was begun, or all of it has ended.
         except BaseException:
             self._calls.forget(filled)
             raise
