@@ -27,19 +27,28 @@ def files_beside(path: str | os.PathLike[str], content: bytes | None = None) -> 
     if suffix not in _NAMES_OTHERS:
         return ()
     word, module = _NAMES_OTHERS[suffix]
-    if not (_contains(path, word) if content is None else word in content):
+    if not (_file_contains(path, word) if content is None else _contains(content, word)):
         return ()
     places: Sequence[Path] = importlib.import_module(module).places_beside(path, content)
     folder = Path(path).resolve().parent
     return [folder / place for place in places if (folder / place).is_file()]
 
 
-def _contains(path: str | os.PathLike[str], word: bytes) -> bool:
+def _contains(content: bytes, word: bytes) -> bool:
+    """Whether a word is in these bytes, looked for in pieces: other threads go on between them."""
+    reach = _PIECE_BYTES + len(word) - 1
+    starts = range(0, len(content), _PIECE_BYTES)
+    return any(content.find(word, start, start + reach) >= 0 for start in starts)
+
+
+def _file_contains(path: str | os.PathLike[str], word: bytes) -> bool:
     """Whether a word is in a file, which is not read at once: that would take memory."""
-    last = b""
+    before = len(word) - 1
+    buffer = bytearray(before + _PIECE_BYTES)
+    piece = memoryview(buffer)[before:]
     with open(path, "rb", buffering=0) as file:
-        while piece := file.read(_PIECE_BYTES):
-            if word in last + piece:
+        while count := file.readinto(piece):
+            if buffer.find(word, 0, before + count) >= 0:
                 return True
-            last = (last + piece)[-len(word) :]
+            buffer[:before] = buffer[count : count + before]
     return False
