@@ -109,6 +109,23 @@ async def test_compile_takes_it_and_built_models_have_no_limit(
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize("kept", ["open", "in the cache", "not at all"])
+async def test_a_network_of_the_same_file_does_not_bring_another_limit(
+    kept: str, tmp_path: Path
+) -> None:
+    path, tight = small(tmp_path), nn.CompileOptions(value_limit_bytes=SMALL_BYTES - 1)
+    folder = tmp_path / "cache" if kept == "in the cache" else None
+    async with runtime() as rt:
+        async with rt.compile(path, cache_dir=folder) as net:
+            if kept != "open":
+                await net.aclose()
+            with pytest.raises(ModelError, match="value_limit_bytes=16 or more"):
+                await rt.compile(path, options=tight, cache_dir=folder)
+            async with rt.compile(path, cache_dir=folder) as again:
+                assert (await again(np.ones(SHAPE, np.float32)) == 2).all()
+
+
+@pytest.mark.anyio
 @pytest.mark.parametrize("limit", [SMALL_BYTES - 1, SMALL_BYTES])
 async def test_settings_of_a_served_model_have_it(limit: int, tmp_path: Path) -> None:
     small(tmp_path).with_suffix(".toml").write_text(f"value_limit_bytes = {limit}\n")

@@ -86,6 +86,7 @@ class CompilationCache:
             spec.quantum_ns,
             spec.pin,
             sorted(spec.code.items()),
+            spec.value_limit_bytes,
         ]
         self._conditions = hashlib.sha256(msgspec.json.encode(conditions)).hexdigest()
         self._answers = True

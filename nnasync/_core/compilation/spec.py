@@ -64,7 +64,7 @@ class PlanTerms(msgspec.Struct, frozen=True, kw_only=True):
     floats with less than float32. pin: names who is to run the model. preemption_quantum_ms: how
     long the parts of a plan may take. wait: for the "best" plan, or only for the "first", which the
     best one follows. reference: who judges where it is not among the devices. budget_ns: how long
-    the turns of a contest take, 0 for none.
+    the turns of a contest take, 0 for none. value_limit_bytes: what values of the file may take.
     """
 
     fingerprint: bytes
@@ -78,6 +78,7 @@ class PlanTerms(msgspec.Struct, frozen=True, kw_only=True):
     token: bytes | None = None
     reference: Device | None = None
     budget_ns: int = DEFAULT_BUDGET_NS
+    value_limit_bytes: int | None = None
 
 
 class CompileSpec(PlanTerms, frozen=True, kw_only=True):

@@ -303,6 +303,7 @@ class Runtime:
             spec = CompileSpec(
                 source=source.source(),
                 whole=source.whole(),
+                value_limit_bytes=source.value_limit_bytes,
                 fingerprint=b"",
                 devices=await self._devices.candidates(devices),
                 preference=preference,
