@@ -2,7 +2,7 @@
 
 A SIGTERM may come twice at once, as `timeout` sends it to its process and then to the whole group,
 in which that is, too. So one that follows soon means nothing more, also while results are written.
-A second Ctrl-C ends the command as it is.
+A later one, or a second Ctrl-C, ends the command as it is.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import anyio.abc
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _SAME_S = 2.0
-"""A SIGTERM within so many seconds is the one before."""
+"""A SIGTERM within so many seconds of the first is the same."""
 
 
 class Interruption:
@@ -25,6 +25,16 @@ class Interruption:
 
     def __init__(self) -> None:
         self.signal: signal.Signals | None = None
+        self._caught_s = 0.0
+
+    def note(self, caught: signal.Signals) -> None:
+        """The first signal came."""
+        self.signal, self._caught_s = caught, time.monotonic()
+
+    def is_same(self, caught: int) -> bool:
+        """Whether a further signal is the first one, which was sent twice."""
+        age_s = time.monotonic() - self._caught_s
+        return caught == self.signal == signal.SIGTERM and age_s <= _SAME_S
 
     @property
     def exit_code(self) -> int:
@@ -48,7 +58,7 @@ async def interruptible() -> AsyncIterator[Interruption]:
             raise
         raise group.exceptions[0] from None
     if interruption.signal == signal.SIGTERM:
-        _pass_over_the_same()
+        _pass_over_the_same(interruption)
 
 
 async def _watch(
@@ -61,19 +71,25 @@ async def _watch(
         task_status.started()
         async for caught in signals:
             if interruption.signal is None:
-                interruption.signal = caught
+                interruption.note(caught)
                 scope.cancel()
             elif caught == signal.SIGINT:
                 raise KeyboardInterrupt
+            elif not interruption.is_same(caught):
+                _end_by(caught)
 
 
-def _pass_over_the_same() -> None:
-    """Have a SIGTERM that follows soon do nothing; a later one ends the process."""
-    began_s = time.monotonic()
+def _pass_over_the_same(interruption: Interruption) -> None:
+    """Have the SIGTERM that ended the block do nothing when it comes again."""
 
     def heed(number: int, _frame: object) -> None:
-        if time.monotonic() - began_s > _SAME_S:
-            signal.signal(number, signal.SIG_DFL)
-            signal.raise_signal(number)
+        if not interruption.is_same(number):
+            _end_by(number)
 
     signal.signal(signal.SIGTERM, heed)
+
+
+def _end_by(number: int) -> None:
+    """End the process as the signal does where nobody handles it."""
+    signal.signal(number, signal.SIG_DFL)
+    signal.raise_signal(number)

@@ -19,9 +19,11 @@ import signal
 import sys
 import anyio
 from nnasync import run
+from nnasync.cli import interruption as module
 from nnasync.cli.interruption import interruptible
 
 second = signal.Signals[sys.argv[1]]
+module._SAME_S = float(sys.argv[2])
 
 async def turns():
     for _ in range(100):
@@ -51,9 +53,11 @@ def sigterm() -> Iterator[None]:
     signal.signal(signal.SIGTERM, before)
 
 
-def signaled_twice(second: signal.Signals) -> subprocess.CompletedProcess[bytes]:
-    """A process that SIGTERM tells to end, and then this."""
-    arguments = [sys.executable, "-c", TWICE, second.name]
+def signaled_twice(
+    second: signal.Signals, same_s: float = 1e9
+) -> subprocess.CompletedProcess[bytes]:
+    """A process that SIGTERM tells to end, and then this, which is soon in so many seconds."""
+    arguments = [sys.executable, "-c", TWICE, second.name, str(same_s)]
     return subprocess.run(arguments, capture_output=True, check=False)
 
 
@@ -61,6 +65,11 @@ def test_a_sigterm_that_comes_again_is_the_same() -> None:
     """`timeout` signals its process and then the whole group, in which that is, too."""
     ended = signaled_twice(signal.SIGTERM)
     assert (ended.returncode, ended.stdout) == (143, b"wound up\ntold\n")
+
+
+def test_a_later_sigterm_ends_what_does_not_come_to_an_end() -> None:
+    ended = signaled_twice(signal.SIGTERM, same_s=-1.0)
+    assert (ended.returncode, ended.stdout) == (-signal.SIGTERM, b"")
 
 
 def test_who_is_impatient_ends_it_all() -> None:
