@@ -67,30 +67,29 @@ def in_real_time(policy: Policy) -> bool:
 
 def test_a_thread_gets_it_and_gives_it_back(system: System) -> None:
     wish = RealTime()
-    old = wish.enter()
+    wish.enter()
     assert in_real_time(system.here())
-    wish.leave(old)
-    assert system.here() == old == USUAL
+    wish.leave()
+    assert system.here() == USUAL
 
 
 def test_it_is_wanted_until_the_last_runtime_is_closed(system: System) -> None:
     wish = RealTime()
-    first, second = wish.enter(), wish.enter()
-    wanted = []
-    for old in (second, first):
-        wanted.append(wish.is_wanted)
-        wish.leave(old)
-    assert [*wanted, wish.is_wanted] == [True, True, False]
-    assert system.here() == USUAL
+    wish.enter()
+    wish.enter()
+    wish.leave()
+    assert (in_real_time(system.here()), wish.is_wanted) == (True, True)
+    wish.leave()
+    assert (system.here(), wish.is_wanted) == (USUAL, False)
 
 
 def test_what_a_program_has_chosen_itself_stays(system: System) -> None:
     chosen = Policy(os.SCHED_FIFO, 5)
     system.policies[threading.get_ident()] = chosen
     wish = RealTime()
-    old = wish.enter()
+    wish.enter()
     assert system.here() == chosen
-    wish.leave(old)
+    wish.leave()
     assert system.here() == chosen
 
 
@@ -105,7 +104,8 @@ def test_without_permission_it_says_what_it_takes(system: System) -> None:
 def test_without_privileges_the_flag_stays_behind(system: System) -> None:
     system.clears_flag = False
     wish = RealTime()
-    wish.leave(wish.enter())
+    wish.enter()
+    wish.leave()
     assert system.here() == Policy(os.SCHED_RESET_ON_FORK, 0)
 
 
@@ -114,6 +114,9 @@ def test_a_child_of_the_process_wants_nothing(system: System) -> None:
     wish.enter()
     wish.forget()
     assert not wish.is_wanted
+    del system.policies[threading.get_ident()]  # The system gave the child none.
+    wish.enter()
+    assert (in_real_time(system.here()), wish.is_wanted) == (True, True)
 
 
 def test_a_system_without_policies_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,10 +136,10 @@ def test_a_thread_of_deadlines_follows(system: System, wish: RealTime) -> None:
     watchdog = Watchdog()
     try:
         assert called_on(watchdog, system.here) == USUAL
-        old = wish.enter()
+        wish.enter()
         called_on(watchdog, system.here)  # It sees the wish before it waits again.
         assert in_real_time(called_on(watchdog, system.here))
-        wish.leave(old)
+        wish.leave()
         called_on(watchdog, system.here)
         assert called_on(watchdog, system.here) == USUAL
     finally:
@@ -147,6 +150,17 @@ def test_a_thread_of_deadlines_follows(system: System, wish: RealTime) -> None:
 async def test_an_open_runtime_has_it(system: System, wish: RealTime) -> None:
     options = nn.Options(real_time=True)
     async with nn.open_runtime(devices=["nnasync-reference"], options=options):
+        assert (in_real_time(system.here()), wish.is_wanted) == (True, True)
+    assert (system.here(), wish.is_wanted) == (USUAL, False)
+
+
+@pytest.mark.anyio
+@pytest.mark.one_loop("on trio a runtime belongs to a block")
+async def test_runtimes_of_one_loop_are_closed_in_any_order(system: System, wish: RealTime) -> None:
+    options = nn.Options(real_time=True)
+    first = await nn.open_runtime(devices=["nnasync-reference"], options=options)
+    async with nn.open_runtime(devices=["nnasync-reference"], options=options):
+        await first.aclose()
         assert (in_real_time(system.here()), wish.is_wanted) == (True, True)
     assert (system.here(), wish.is_wanted) == (USUAL, False)
 
@@ -168,12 +182,12 @@ def test_the_system_takes_what_is_asked_for() -> None:
     def work() -> None:
         wish = RealTime()
         try:
-            old = wish.enter()
+            wish.enter()
             inside, child = Policy.here(), Future[Policy]()
             thread = threading.Thread(target=lambda: child.set_result(Policy.here()))
             thread.start()
             thread.join()
-            wish.leave(old)
+            wish.leave()
             found.set_result((inside, child.result(), Policy.here()))
         except BaseException as error:
             found.set_exception(error)

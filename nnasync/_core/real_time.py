@@ -55,6 +55,13 @@ class Policy(Struct, frozen=True):
             os.sched_setscheduler(0, self.number | os.SCHED_RESET_ON_FORK, priority)
 
 
+class _OfThread(threading.local):
+    """How often the calling thread has it, and what it had before the first time."""
+
+    held = 0
+    usual = Policy(0, 0)
+
+
 class RealTime:
     """Whether runtimes of the process want it, and for which threads."""
 
@@ -63,25 +70,31 @@ class RealTime:
         """Threads that wait for deadlines look at it, and `follow` where it has changed."""
         self._lock = renewed_in_child(threading.Lock())
         self._open = 0
+        self._here = _OfThread()
 
-    def enter(self) -> Policy:
-        """Give it to the calling thread, and to those that wait for deadlines; what that one had.
+    def enter(self) -> None:
+        """Give it to the calling thread, and to those that wait for deadlines, until it leaves.
 
         Raises InvalidArgument where the system does not let it.
         """
-        try:
-            old = Policy.here()
-            old.in_real_time().apply()
-        except (AttributeError, OSError) as error:
-            raise InvalidArgument(_NOT_PERMITTED.format(error)) from error
+        here = self._here
+        if not here.held:
+            try:
+                here.usual = Policy.here()
+                here.usual.in_real_time().apply()
+            except (AttributeError, OSError) as error:
+                raise InvalidArgument(_NOT_PERMITTED.format(error)) from error
+        here.held += 1
         self._count(1)
-        return old
 
-    def leave(self, old: Policy) -> None:
-        """Undo it, on the same thread."""
+    def leave(self) -> None:
+        """Undo one `enter` of this thread: the last one, in whatever order, gives it back."""
+        here = self._here
         self._count(-1)
-        with contextlib.suppress(OSError):
-            old.apply()
+        here.held -= 1
+        if not here.held:
+            with contextlib.suppress(OSError):
+                here.usual.apply()
 
     def follow(self, old: Policy | None) -> Policy | None:
         """Have the calling thread be as is wanted now.
@@ -100,6 +113,7 @@ class RealTime:
     def forget(self) -> None:
         """Want it no more: this is a child, in which no thread is in real time."""
         self._open = 0
+        self._here = _OfThread()
         self.is_wanted = False
 
     def _count(self, change: int) -> None:

@@ -19,6 +19,7 @@ import nnasync as nn
 from nnasync._core.compilation import contest_process
 from nnasync._core.drivers import is_installed
 from nnasync._core.runtime import Runtime
+from nnasync._core.service.process_resources import for_contests
 from nnasync._core.state_files import state_folder
 from nnasync.errors import DeviceUnavailable
 from nnasync.machine import kept_costs
@@ -328,3 +329,9 @@ async def test_what_an_engine_took_to_be_ready_is_kept() -> None:
         name = f"litert-cpu {runtime.device('litert-cpu').version}"
         # The process tells who won before it writes what engines took; others may write, too.
         await until(lambda: name in kept_loading_ms(state_folder()))
+
+
+def test_contests_are_not_held_in_real_time() -> None:
+    """They are behind the application, whose threads may be ahead of all others."""
+    options = for_contests(nn.Options(real_time=True))
+    assert (options.real_time, options.contest_process) == (False, False)

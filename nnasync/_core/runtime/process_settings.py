@@ -8,7 +8,7 @@ import threading
 from nnasync._core.drivers.cpu.blas import ONE_BLAS_THREAD
 from nnasync._core.endings import renewed_in_child
 from nnasync._core.os_threads import demote
-from nnasync._core.real_time import REAL_TIME, Policy
+from nnasync._core.real_time import REAL_TIME
 from nnasync._core.runtime.options import Options
 from nnasync._core.timeslice import PROMPTNESS, set_time_slice
 from nnasync._core.workers import Worker
@@ -50,18 +50,19 @@ class LoopThread:
     def __init__(self, options: Options) -> None:
         self._options = options
         self._old_slice_ns: int | None = None
-        self._old_policy: Policy | None = None
+        self._is_in_real_time = False
 
     def enter(self) -> None:
         """Ask for it; raises InvalidArgument where the system does not let it be in real time."""
         self._old_slice_ns = set_time_slice(slice_ns(self._options))
         if self._options.real_time:
-            self._old_policy = REAL_TIME.enter()
+            REAL_TIME.enter()
+            self._is_in_real_time = True
 
     def leave(self) -> None:
         """Undo what of it was done, on the same thread."""
-        if self._old_policy is not None:
-            REAL_TIME.leave(self._old_policy)
+        if self._is_in_real_time:
+            REAL_TIME.leave()
         if self._old_slice_ns is not None:
             set_time_slice(self._old_slice_ns)
 

@@ -17,8 +17,6 @@ import threading
 import time
 from collections.abc import Iterator
 
-import msgspec
-
 from nnasync._core import model as models
 from nnasync._core.clock import Deadline, now_ns
 from nnasync._core.compilation import REFERENCE, CompileSpec, fingerprints
@@ -28,7 +26,7 @@ from nnasync._core.engine_device import EngineDevice
 from nnasync._core.os_threads import demote
 from nnasync._core.runtime import Options, open_runtime, run
 from nnasync._core.service import lifeline
-from nnasync._core.service.process_resources import options_of
+from nnasync._core.service.process_resources import for_contests, options_of
 from nnasync._core.state_files import state_folder
 from nnasync._core.wire.connection import Frame
 from nnasync.errors import NNError
@@ -52,7 +50,7 @@ def main() -> None:
     lifeline.hold(arguments.lifeline)
     with contextlib.suppress(OSError):
         os.nice(_NICENESS)
-    options = msgspec.structs.replace(options_of(arguments.settings), contest_process=False)
+    options = for_contests(options_of(arguments.settings))
     sock = socket.socket(fileno=arguments.connected)
     with contextlib.suppress(OSError, RuntimeError):
         # Before anything lowers the priority of this process for good: the next runtime wants it.

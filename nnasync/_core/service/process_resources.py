@@ -29,6 +29,14 @@ def for_service(options: Options) -> Options:
     return msgspec.structs.replace(options, low_os_priority="alone")
 
 
+def for_contests(options: Options) -> Options:
+    """Options of the runtime of a process that holds contests: behind the application, not ahead.
+
+    The loop's thread computes short networks itself, and would be ahead of all other programs.
+    """
+    return msgspec.structs.replace(options, contest_process=False, real_time=False)
+
+
 def limit_memory(limit_bytes: int | None) -> None:
     """Let this process have no more private memory than that, for good; None limits nothing.
 
