@@ -58,14 +58,14 @@ async def test_a_value_that_only_a_run_makes_too_large_fails_alone(
 
 async def test_with_less_than_a_process_needs_it_does_not_begin() -> None:
     options = nn.Options(isolated_limit_bytes=1 << 20)
-    with pytest.raises(DeviceUnavailable, match="exited with status"):
+    with pytest.raises(DeviceUnavailable, match="status . with isolated_limit_bytes=1048576"):
         async with nn.open_runtime(
             devices=[rigs.REFERENCE], isolate=[rigs.REFERENCE], options=options
         ) as rt:
             await rt.compile(rigs.doubler())
 
 
-@pytest.mark.parametrize("limit", [0, -1, 1.5])
+@pytest.mark.parametrize("limit", [0, -1, 1.5, True, 1 << 63])
 def test_what_is_no_limit(limit: Any) -> None:
     with pytest.raises(InvalidArgument, match="isolated_limit_bytes"):
         nn.Options(isolated_limit_bytes=limit)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import warnings
 from typing import Literal
 
@@ -111,8 +112,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         if self.blas_threads not in (1, None):
             raise InvalidArgument(f"blas_threads must be 1 or None, got {self.blas_threads!r}")
         limit: object = self.isolated_limit_bytes
-        if limit is not None and (not isinstance(limit, int) or limit < 1):
-            raise InvalidArgument(f"isolated_limit_bytes must be 1 or more, or None, got {limit!r}")
+        is_number = isinstance(limit, int) and not isinstance(limit, bool)
+        if not (limit is None or (is_number and limit in range(1, sys.maxsize + 1))):
+            text = f"a number of bytes from 1 to {sys.maxsize}, or None"
+            raise InvalidArgument(f"isolated_limit_bytes must be {text}, got {limit!r}")
         if self.aging_ms < 1:
             raise InvalidArgument(f"aging_ms must be 1 or more, got {self.aging_ms}")
         if not isinstance(self.policy, str):

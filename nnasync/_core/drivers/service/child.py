@@ -120,8 +120,13 @@ class Child:
         That is also so for one that was started several times within seconds.
         """
         self._count_start()
+        limit = msgspec.json.decode(self._settings, type=_Early).isolated_limit_bytes
         return start_process(
-            self._device, "nnasync._core.service", self._settings, "--device", self._device
+            self._device,
+            "nnasync._core.service",
+            self._settings,
+            *("--device", self._device),
+            remark="" if limit is None else f" with isolated_limit_bytes={limit}",
         )
 
     def _count_start(self) -> None:
@@ -139,10 +144,11 @@ class Child:
         return f"a process for {self._device}"
 
 
-def start_process(what: str, module: str, settings: str, *arguments: str) -> Peer:
+def start_process(what: str, module: str, settings: str, *arguments: str, remark: str = "") -> Peer:
     """Run a module in a process of our own, which is connected to us and ends with that.
 
-    `settings` are the options of its runtime, as JSON; `what` is named in errors. Raises
+    `settings` are the options of its runtime, as JSON; `what` is named in errors, and `remark`
+    follows in them how it ended. Raises
     DeviceUnavailable where no process can be started.
     """
     if not sys.executable:
@@ -167,13 +173,14 @@ def start_process(what: str, module: str, settings: str, *arguments: str) -> Pee
         except OSError as error:
             raise DeviceUnavailable(f"no process for {what}: {error}") from error
         undo.pop_all()
-    return _ChildPeer(ours, process, lifeline)
+    return _ChildPeer(ours, process, lifeline, remark)
 
 
-class _Blas(msgspec.Struct):
-    """The one of a runtime's options that counts before its process imports anything."""
+class _Early(msgspec.Struct):
+    """Those of a runtime's options that count before its process is there."""
 
     blas_threads: int | None = 1
+    isolated_limit_bytes: int | None = None
 
 
 def _environment(settings: str, given: Mapping[str, str]) -> dict[str, str]:
@@ -182,7 +189,7 @@ def _environment(settings: str, given: Mapping[str, str]) -> dict[str, str]:
     Else OpenBLAS starts a thread for each core when it is imported, and each waits busily for work
     before it sleeps, which takes 30 ms of its core.
     """
-    if msgspec.json.decode(settings, type=_Blas).blas_threads is None:
+    if msgspec.json.decode(settings, type=_Early).blas_threads is None:
         return dict(given)
     return {"OPENBLAS_NUM_THREADS": "1", **given}
 
@@ -191,11 +198,12 @@ class _ChildPeer(Peer):
     """A process that we started, and have to see off."""
 
     def __init__(
-        self, sock: socket.socket, process: subprocess.Popen[bytes], lifeline: int
+        self, sock: socket.socket, process: subprocess.Popen[bytes], lifeline: int, remark: str
     ) -> None:
         """`lifeline` is the read end of a pipe that the process holds (`service.lifeline`)."""
         super().__init__(sock)
         self._process = process
+        self._remark = remark
         self._exit_fd = -1
         self.death_fds = (lifeline,)
         # Where the system has no such descriptor, the lifeline alone tells.
@@ -221,10 +229,11 @@ class _ChildPeer(Peer):
         if status is None:
             return "died" if _is_readable(self.death_fds[0], 0) else super().exit_reason(patience_s)
         if status >= 0:
-            return f"exited with status {status}"
+            return f"exited with status {status}{self._remark}"
+        name = ""
         with contextlib.suppress(ValueError):
-            return f"was killed by signal {-status} ({signal.Signals(-status).name})"
-        return f"was killed by signal {-status}"
+            name = f" ({signal.Signals(-status).name})"
+        return f"was killed by signal {-status}{name}{self._remark}"
 
     def kill(self) -> bool:
         self._process.kill()
