@@ -25,6 +25,18 @@ PARENT = (
     "print(subprocess.Popen(['sleep', '600'], stdout=subprocess.DEVNULL).pid, flush=True)\n"
     "sys.stdin.read()",
 )
+ORPHANING = (
+    "-c",
+    "import subprocess, sys\n"
+    "fd = int(sys.argv[1])\n"
+    "code = 'from nnasync._core.child_process import leave_signals_to_parent as leave\\n'\n"
+    "code += 'leave(); print(1, flush=True)\\nimport time\\nwhile True: time.sleep(60)'\n"
+    "arguments = [sys.executable, '-c', code]\n"
+    "child = subprocess.Popen(arguments, stdout=subprocess.PIPE, pass_fds=[fd])\n"
+    "child.stdout.readline()\n"
+    "print(child.pid, flush=True)\n"
+    "sys.stdin.read()",
+)
 HEEDLESS = (
     "-c",
     "from nnasync._core.child_process import leave_signals_to_parent as leave\n"
@@ -163,6 +175,26 @@ async def test_signals_are_left_to_the_parent() -> None:
         os.kill(child.pid, signal.SIGINT)
         await child.say(b"still there?")
         assert await child.line(80) == b"still there?"
+
+
+async def test_without_a_parent_it_heeds_sigterm() -> None:
+    """Else a parent that was killed would leave children that only SIGKILL ends."""
+    ours, theirs = os.pipe()
+    try:
+        child = await ChildProcess.start((*ORPHANING, str(theirs)), descriptors=[theirs])
+        try:
+            orphan = int(await child.line(80) or b"")
+            os.close(theirs)
+            os.kill(child.pid, signal.SIGKILL)
+            await child.ended()
+            os.kill(orphan, signal.SIGTERM)
+            with anyio.fail_after(rigs.GUARD_S):
+                await anyio.wait_readable(ours)
+            assert os.read(ours, 1) == b""  # Nobody holds the other end any more.
+        finally:
+            await child.close()
+    finally:
+        os.close(ours)
 
 
 async def test_one_that_dies_says_no_more_and_hears_nothing() -> None:

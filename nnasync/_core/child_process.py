@@ -216,11 +216,19 @@ async def child_process(
 def leave_signals_to_parent() -> None:
     """Have Ctrl-C and SIGTERM do nothing in this child, which its parent ends.
 
-    Both may be sent to all processes of a group, as terminals and `timeout` do.
+    Both may be sent to all processes of a group, as terminals and `timeout` do. Without its parent
+    SIGTERM ends it.
     """
+    parent = os.getppid()
+
+    def heed(number: int, _frame: object) -> None:
+        if os.getppid() != parent:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # A handler, as programs that are started from here would ignore it as well.
-    signal.signal(signal.SIGTERM, lambda _number, _frame: None)
+    signal.signal(signal.SIGTERM, heed)
 
 
 def ending(code: int) -> str:
