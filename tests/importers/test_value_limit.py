@@ -115,14 +115,13 @@ async def test_a_network_of_the_same_file_does_not_bring_another_limit(
 ) -> None:
     path, tight = small(tmp_path), nn.CompileOptions(value_limit_bytes=SMALL_BYTES - 1)
     folder = tmp_path / "cache" if kept == "in the cache" else None
-    async with runtime() as rt:
-        async with rt.compile(path, cache_dir=folder) as net:
-            if kept != "open":
-                await net.aclose()
-            with pytest.raises(ModelError, match="value_limit_bytes=16 or more"):
-                await rt.compile(path, options=tight, cache_dir=folder)
-            async with rt.compile(path, cache_dir=folder) as again:
-                assert (await again(np.ones(SHAPE, np.float32)) == 2).all()
+    async with runtime() as rt, rt.compile(path, cache_dir=folder) as net:
+        if kept != "open":
+            await net.aclose()
+        with pytest.raises(ModelError, match="value_limit_bytes=16 or more"):
+            await rt.compile(path, options=tight, cache_dir=folder)
+        async with rt.compile(path, cache_dir=folder) as again:
+            assert (await again(np.ones(SHAPE, np.float32)) == 2).all()
 
 
 @pytest.mark.anyio
