@@ -47,7 +47,7 @@ def test_weights_that_are_beside_a_file(
 
     def found(path: Path) -> list[str]:
         content = path.read_bytes() if is_read else None
-        return [each.name for each in files_beside(path, content)]
+        return [Path(each).name for each in files_beside(path, content)]
 
     path = product(tmp_path)
     assert found(path) == [], "it is missing, which is told when it is loaded"

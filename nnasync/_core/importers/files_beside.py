@@ -10,14 +10,13 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Sequence
-from pathlib import Path
 
 _NAMES_OTHERS = {".onnx": (b"location", "nnasync._core.importers.onnx.onnx_file")}
 """By suffix: what stands in a file that names another one, and the module that finds the name."""
 _PIECE_BYTES = 1 << 19
 
 
-def files_beside(path: str | os.PathLike[str], content: bytes | None = None) -> Sequence[Path]:
+def files_beside(path: str | os.PathLike[str], content: bytes | None = None) -> Sequence[str]:
     """The files that belong to a file and are there, in the order of their names; raises OSError.
 
     `content` is that of the file, where it was read before. What is wrong with it, or is missing,
@@ -29,9 +28,9 @@ def files_beside(path: str | os.PathLike[str], content: bytes | None = None) -> 
     word, module = _NAMES_OTHERS[suffix]
     if not (_file_contains(path, word) if content is None else _contains(content, word)):
         return ()
-    places: Sequence[Path] = importlib.import_module(module).places_beside(path, content)
-    folder = Path(path).resolve().parent
-    return [folder / place for place in places if (folder / place).is_file()]
+    folder = os.path.dirname(os.path.realpath(path))
+    places = importlib.import_module(module).places_beside(path, content)
+    return [each for each in (os.path.join(folder, p) for p in places) if os.path.isfile(each)]
 
 
 def _contains(content: bytes, word: bytes) -> bool:

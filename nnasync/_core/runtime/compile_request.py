@@ -233,7 +233,7 @@ def _digested_beside(
     path: str, content: bytes | None = None
 ) -> Mapping[str, tuple[FileState, bytes]]:
     """The files beside a file that belong to it, with their states and digests."""
-    return {str(each): _digested(str(each)) for each in files_beside(path, content)}
+    return {each: _digested(each) for each in files_beside(path, content)}
 
 
 def _together(
