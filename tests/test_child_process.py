@@ -30,7 +30,7 @@ ORPHANING = (
     "import subprocess, sys\n"
     "fd = int(sys.argv[1])\n"
     "code = 'from nnasync._core.child_process import leave_signals_to_parent as leave\\n'\n"
-    "code += 'leave(); print(1, flush=True)\\nimport time\\nwhile True: time.sleep(60)'\n"
+    "code += 'leave(); print(1, flush=True)\\nimport signal\\nwhile True: signal.pause()'\n"
     "arguments = [sys.executable, '-c', code]\n"
     "child = subprocess.Popen(arguments, stdout=subprocess.PIPE, pass_fds=[fd])\n"
     "child.stdout.readline()\n"
