@@ -14,6 +14,7 @@ from http import HTTPStatus
 from typing import Any
 
 import anyio
+import numpy as np
 
 from nnasync._core.clock import Deadline, now_ns
 from nnasync._core.execution.call_now import call_now, check_call
@@ -30,6 +31,7 @@ from nnasync.serving.accounts import UNKNOWN, ClientAccount, ClientAccounts
 from nnasync.serving.messages import InferAnswer, InferRequest, RequestedOutput
 from nnasync.serving.models import Models
 from nnasync.serving.problems import ServingError, as_serving_error
+from nnasync.serving.repeats import Repeat
 from nnasync.serving.sequences import Sequences, signature_in_sequence, until_set
 from nnasync.serving.serve_options import ServeOptions
 from nnasync.serving.served_model import ServedModel
@@ -175,6 +177,38 @@ class Inferences:
             raise self._failed(call, error) from error
         return _Answering(self, call)
 
+    def again(
+        self, repeat: Repeat, message: bytes, client: str, deadline: Deadline | None
+    ) -> bytes | None:
+        """The answer to a request as there was one before, where it can be given at once.
+
+        Where it is None nothing has happened, and `start` is to be asked. Raises ServingError.
+        """
+        if not self.is_open:
+            return None
+        model, begun_ns = repeat.model, now_ns()
+        if repeat.is_timed:
+            deadline = _due(model, repeat.request, deadline, begun_ns)
+        array = np.ndarray(repeat.shape, repeat.dtype, message, repeat.offset)
+        account, ready_ns = self._accounts.of(model.name, model.version, client), now_ns()
+        try:
+            value = call_now(model.net, array, deadline)
+            if value is None:
+                return None
+            ran_ns, heads = now_ns(), repeat.heads
+            answer = b"".join((heads[0], value) if len(heads) == 1 else _in_turn(heads, value))
+        except Exception as error:
+            account.tally.calls += 1
+            memory = self.memory_of(client)
+            call = _Call(
+                model, account, repeat.request, client, memory, deadline, begun_ns, None, None
+            )
+            raise self._failed(call, error) from error
+        account.tally.calls += 1
+        account.tally.completed += 1
+        model.statistics.succeeded(1, 0, ready_ns - begun_ns, ran_ns - ready_ns, now_ns() - ran_ns)
+        return answer
+
     def _refuse_unknown(self, client: str, error: ServingError) -> None:
         account = self._accounts.of(UNKNOWN, "", client)
         account.tally.calls += 1
@@ -186,7 +220,7 @@ class Inferences:
         if request.priority:
             call.priority = model.settings.priority_of(request.priority)
         if request.timeout_us or model.has_timeouts:
-            call.deadline = _due(call)
+            call.deadline = _due(model, request, call.deadline, call.begun_ns)
         if request.sequence_id or model.is_stateful:
             call.signature = signature_in_sequence(model, request)
         if request.outputs:
@@ -317,10 +351,16 @@ class Inferences:
             self._nothing_left.set()
 
 
-def _due(call: _Call) -> Deadline | None:
+def _in_turn(heads: Sequence[bytes], values: Sequence[Array]) -> list[Any]:
+    return [piece for pair in zip(heads, values, strict=True) for piece in pair]
+
+
+def _due(
+    model: ServedModel, request: InferRequest, deadline: Deadline | None, begun_ns: int
+) -> Deadline | None:
     """When a request is due: by its own time-out or the model's, or by when it was due before."""
-    settings, deadline = call.model.settings, call.deadline
-    limit_us: float = call.request.timeout_us
+    settings = model.settings
+    limit_us: float = request.timeout_us
     if limit_us == 0 and deadline is None:
         limit_us = settings.timeout_ms * 1000
     if settings.longest_timeout_ms:
@@ -328,5 +368,5 @@ def _due(call: _Call) -> Deadline | None:
         limit_us = min(limit_us or longest_us, longest_us)
     if not limit_us:
         return deadline
-    own = Deadline(min(call.begun_ns + int(limit_us * 1000), _NEVER_NS))
+    own = Deadline(min(begun_ns + int(limit_us * 1000), _NEVER_NS))
     return own if deadline is None else min(own, deadline)

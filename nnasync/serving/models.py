@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nnasync.serving.problems import ServingError, not_found
+from nnasync.serving.repeats import Repeats
 from nnasync.serving.served_model import ServedModel
 
 
@@ -18,6 +19,8 @@ class Models:
     def __init__(self) -> None:
         self._versions: dict[str, dict[str, ServedModel]] = {}
         self._latest: dict[str, ServedModel] = {}
+        self.repeats = Repeats()
+        """What is known of requests for those that are served now."""
 
     def find(self, name: str, version: str = "") -> ServedModel:
         """Raises ServingError where there is none."""
@@ -55,6 +58,7 @@ class Models:
         return taken
 
     def _choose(self, name: str) -> None:
+        self.repeats.clear()
         versions = self._versions.get(name)
         if versions:
             self._latest[name] = versions[max(versions, key=int)]

@@ -79,6 +79,8 @@ class ModelServer:
         )
         self.start = self._inferences.start
         """See `Inferences.start`; `infer` is the same for who awaits the answer anyway."""
+        self.again = self._inferences.again
+        """See `Inferences.again`."""
         self.memory_of = self._inferences.memory_of
         """The regions of shared memory of a client, by its name."""
         self.sequences = self._inferences.sequences

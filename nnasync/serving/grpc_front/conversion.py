@@ -25,6 +25,8 @@ from nnasync.serving.messages import (
 )
 from nnasync.serving.parameters import region_of, split_parameters, whole
 from nnasync.serving.problems import invalid, too_large
+from nnasync.serving.repeats import Repeat, may_repeat
+from nnasync.serving.served_model import ServedModel
 
 _CONTENTS = {
     "BOOL": "bool_contents",
@@ -83,6 +85,33 @@ def request_of(message: bytes) -> InferRequest:
         for each in request.inputs
     )
     return msgspec.structs.replace(request, inputs=inputs)
+
+
+def repeat_of(message: bytes, request: InferRequest, model: ServedModel) -> Repeat | None:
+    """What is the same in all messages that differ from this one in their only tensor alone.
+
+    It was answered at once; None where the answer to another one takes more than a call.
+    """
+    if not may_repeat(model, request):
+        return None
+    header, tensors = raw_contents.split(message)
+    # What is left is how the message begins only if the tensor was its last field.
+    if len(tensors) != 1 or not message.startswith(header):
+        return None
+    outputs = model.signature.outputs
+    described = tuple((port.name, port.datatype, port.shape, None) for port in outputs)
+    head = _head(model.name, model.version, described, False)
+    port = model.signature.inputs[0]
+    return Repeat(
+        model,
+        msgspec.structs.replace(request, inputs=()),
+        port.port.dtype,
+        port.shape,
+        len(message) - len(tensors[0]),
+        len(message),
+        raw_contents.heads(head, [port.plain_bytes for port in outputs]),
+        is_timed=bool(request.timeout_us) or model.has_timeouts,
+    )
 
 
 def _read(header: bytes, tensors: int) -> InferRequest:

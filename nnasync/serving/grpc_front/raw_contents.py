@@ -106,11 +106,21 @@ def request_id(text: str) -> bytes:
     return b"".join([_written(_ID), _written(len(data)), data])
 
 
+def heads(answer: bytes, sizes: Iterable[int]) -> tuple[bytes, ...]:
+    """What stands ahead of each tensor of an answer, which have so many bytes."""
+    ahead = [_ahead(size) for size in sizes]
+    return (answer + ahead[0], *ahead[1:])
+
+
 def _parts(answer: bytes, tensors: Iterable[Bytes]) -> list[Bytes]:
     parts: list[Bytes] = [answer]
     for tensor in tensors:
-        parts += [_written(_RAW_OUTPUT) + _written(len(tensor)), tensor]
+        parts += [_ahead(len(tensor)), tensor]
     return parts
+
+
+def _ahead(size: int) -> bytes:
+    return _written(_RAW_OUTPUT) + _written(size)
 
 
 def _written(number: int) -> bytes:

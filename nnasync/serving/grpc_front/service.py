@@ -22,9 +22,10 @@ import grpc
 
 from nnasync._core.clock import Deadline, within
 from nnasync.serving.grpc_front.administration import CALLS, answered
-from nnasync.serving.grpc_front.conversion import answer_of, parsed, request_of
+from nnasync.serving.grpc_front.conversion import answer_of, parsed, repeat_of, request_of
 from nnasync.serving.grpc_front.descriptors import message_class
 from nnasync.serving.grpc_front.stream import InferStream
+from nnasync.serving.messages import InferRequest
 from nnasync.serving.problems import EXPIRED, ServingError, as_serving_error
 from nnasync.serving.server import ModelServer
 
@@ -60,6 +61,7 @@ class InferenceService:
 
     def __init__(self, server: ModelServer) -> None:
         self._server = server
+        self._repeats = server.models.repeats
         self._watchers = 0
         self._most_watchers = max(1, min(_WATCHERS, server.limits.connections // 4))
 
@@ -97,21 +99,37 @@ class InferenceService:
 
     def _client(self, context: Any) -> str:
         """Who calls; raises ServingError for whom the server does not know."""
-        options, key = self._server.options, None
-        if options.api_keys:
-            key = _key_in(dict(context.invocation_metadata() or ()))
-        return options.client_of(key, _host(context.peer()))
+        options, host = self._server.options, _host(context.peer())
+        if not options.api_keys:
+            return host
+        return options.client_of(_key_in(dict(context.invocation_metadata() or ())), host)
 
     # -- inference
 
     async def _infer(self, message: bytes, context: Any) -> bytes:
         try:
-            client = self._client(context)
-            request, deadline = request_of(message), _deadline(context)
+            client, deadline = self._client(context), _deadline(context)
+            repeat = self._repeats.find(message)
+            if repeat is not None:
+                answer = self._server.again(repeat, message, client, deadline)
+                if answer is not None:
+                    return answer
+            request = request_of(message)
             found = self._server.start(request, client=client, deadline=deadline, finish=answer_of)
-            return found if isinstance(found, bytes) else bytes(await found)
+            if not isinstance(found, bytes):
+                return bytes(await found)
+            if repeat is None:
+                self._note(message, request)
+            return found
         except Exception as error:
             return await _abort(context, error)
+
+    def _note(self, message: bytes, request: InferRequest) -> None:
+        """Remember a message that was answered at once, if others may be answered as it was."""
+        model = self._server.models.find(request.model, request.version)
+        repeat = repeat_of(message, request, model)
+        if repeat is not None:
+            self._repeats.note(message, repeat)
 
     async def _stream(self, messages: AsyncIterator[bytes], context: Any) -> None:
         try:
