@@ -92,6 +92,42 @@ async def test_what_is_posted_while_the_queue_drains_comes_a_turn_later() -> Non
     assert turns == [before + 1, before + 2, before + 3]
 
 
+async def test_posts_to_a_loop_that_holds_them_wake_it_not() -> None:
+    wakeup, seen = Wakeup.current(), list[int]()
+    before = wakeup.statistics()
+
+    def fail() -> None:
+        seen.append(1)
+        raise ValueError("one of them is broken")
+
+    assert wakeup.hold()
+    assert not wakeup.hold(), "they are held already"
+    in_thread(lambda: wakeup.post(fail))
+    in_thread(lambda: wakeup.post(lambda: seen.append(2)))
+    await yield_now()
+    assert seen == []
+    wakeup.let_go()
+    assert seen == [1, 2]
+    assert wakeup.statistics().wakeups == before.wakeups
+    # From now on they wake it.
+    done = anyio.Event()
+    in_thread(lambda: wakeup.post(done.set))
+    assert not wakeup.hold(), "the loop is about to hear of it"
+    await done.wait()
+    assert wakeup.statistics().wakeups == before.wakeups + 1
+
+
+async def test_what_is_posted_while_a_loop_lets_go_comes_a_turn_later() -> None:
+    wakeup, done = Wakeup.current(), anyio.Event()
+    before = wakeup.wakeups
+    assert wakeup.hold()
+    wakeup.post(lambda: wakeup.post(done.set))
+    wakeup.let_go()
+    assert not done.is_set()
+    await done.wait()
+    assert wakeup.wakeups == before + 1
+
+
 async def test_posts_from_many_threads_all_arrive() -> None:
     wakeup = Wakeup.current()
     seen = 0

@@ -207,6 +207,31 @@ class Wakeup:
             return False
         return True
 
+    def hold(self) -> bool:
+        """Have posts wait for `let_go`, which this thread will call soon; False if some do already.
+
+        For the loop's own thread, while it is busy and would not hear of them in any case.
+        """
+        return self._gate.acquire(False)
+
+    def let_go(self) -> None:
+        """Call what was posted since `hold`, on the loop's own thread."""
+        queue = self._queue
+        try:
+            if queue and self.tracer is not None:
+                for hook in self.tracer.loop_woken:
+                    hook(now_ns(), len(queue))
+            for _ in range(len(queue)):
+                try:
+                    queue.popleft()()
+                except Exception:
+                    logger.exception("a callback posted to the loop raised")
+        finally:
+            # Also where a callback ends the loop: it may run again, or go on all the same.
+            self._gate.release()
+            if queue and self._gate.acquire(False):
+                self._schedule()
+
     def check_heard(self, deadline_ns: int) -> None:
         """Raise MissedDeadlinePersistent where the loop lags so much that it hears of nothing then.
 
@@ -249,23 +274,9 @@ class Wakeup:
 
     def _drain(self) -> None:
         self.wakeups += 1
-        queue = self._queue
         now = now_ns()
         self.lag.observe(now - self._posted_ns, now)
-        try:
-            if self.tracer is not None:
-                for hook in self.tracer.loop_woken:
-                    hook(now, len(queue))
-            for _ in range(len(queue)):
-                try:
-                    queue.popleft()()
-                except Exception:
-                    logger.exception("a callback posted to the loop raised")
-        finally:
-            # Also where a callback ends the loop: it may run again, or go on all the same.
-            self._gate.release()
-            if queue and self._gate.acquire(False):
-                self._schedule()
+        self.let_go()
 
 
 def _nothing() -> None:

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from nnasync._core.clock import now_ns
-from nnasync._core.wakeup import yield_now
+from nnasync._core.wakeup import Wakeup, yield_now
 from nnasync._core.workers import Given, StopFlag, Task
 from nnasync.errors import GeneralFailure
 from nnasync.hal import NEVER_NS, Priority
@@ -88,6 +88,34 @@ async def test_it_takes_what_would_wait_for_a_worker(rigs: Rigs) -> None:
     assert task.estimate.samples == 2
     assert rig.workers.statistics().inline_runs == 1
     first.permit()
+
+
+class Ending:
+    """A call that has a worker end what that runs, and sees it end."""
+
+    def __init__(self, worker: Steps, other: Task) -> None:
+        self.worker, self.other = worker, other
+
+    def run(self, stop: StopFlag, given: Given = None) -> bool:
+        self.worker.permit()
+        self.other.fence.wait_blocking(PATIENCE_S)
+        return True
+
+    def rewind(self) -> None:
+        """There is nothing to forget."""
+
+
+async def test_what_ends_while_it_runs_one_need_not_wake_the_loop(rigs: Rigs) -> None:
+    rig, heard, wakeup = rigs(2), list[str](), Wakeup.current()
+    call = Steps()
+    other = spread(rig, call, run_ns=SECOND_NS)
+    call.reached()
+    other.fence.add_callback(lambda _: wakeup.post(lambda: heard.append("other")))
+    task, before = spread(rig, Ending(call, other)), wakeup.wakeups
+    task.fence.add_callback(lambda _: heard.append("mine"))
+    await done_here(rig, task)
+    assert heard == ["mine", "other"]
+    assert wakeup.wakeups == before
 
 
 async def test_it_leaves_to_a_worker_what_that_will_take_soon(rigs: Rigs) -> None:

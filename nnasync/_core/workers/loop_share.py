@@ -3,7 +3,8 @@
 Calls in company may run on the thread of their loop or on workers. Whoever is free first takes the
 next of them, so no core is idle while one waits, and nothing has to be foretold when a call comes.
 The thread of the loop takes one execution at a time, and goes on in the next turn of its loop: what
-ended meanwhile is heard of in between, and the stall budget holds as for all inline work.
+ended meanwhile is heard of in between, and the stall budget holds as for all inline work. While it
+runs one, workers that end theirs need not wake it: it hears of them as soon as it is done.
 
 It leaves to a worker what that will take soon: whoever waits for what the worker does now would
 hear of its end only after a run here. Since that is an expectation, it looks again after a while:
@@ -21,6 +22,7 @@ import weakref
 from collections.abc import Callable
 
 from nnasync._core.clock import now_ns
+from nnasync._core.wakeup import Wakeup
 from nnasync._core.workers.admission import leaves_to_workers
 from nnasync._core.workers.inline import InlineLane, Turn
 from nnasync._core.workers.running import REGULAR, Running
@@ -37,7 +39,7 @@ _LOOK_AGAIN_S = 0.01
 class _Share:
     """What the share of one thread is known by, and whether it is to go on in which loop."""
 
-    __slots__ = ("goes_on", "loop", "timed", "worker")
+    __slots__ = ("goes_on", "loop", "timed", "wakeup", "worker")
 
     def __init__(self) -> None:
         self.worker = Worker(())
@@ -45,6 +47,8 @@ class _Share:
         self.goes_on = False
         self.loop: Callable[[], asyncio.AbstractEventLoop | None] = _no_loop
         self.timed: weakref.ref[asyncio.AbstractEventLoop] | None = None
+        self.wakeup: Wakeup | None = None
+        """The way into that loop, but where its tasks are trio's."""
 
 
 class _Shares(threading.local):
@@ -100,7 +104,8 @@ class LoopShare:
         here = self._shares.here
         is_other = here.loop() is not loop
         if is_other:
-            here.loop = weakref.ref(loop)
+            here.loop, wakeup = weakref.ref(loop), Wakeup.current()
+            here.wakeup = None if wakeup.is_trio else wakeup
         if is_other or not here.goes_on:
             here.goes_on = True
             loop.call_soon(self._go_on)
@@ -113,7 +118,7 @@ class LoopShare:
         with self._lock:
             task = self._take(here.worker, turn)
         try:
-            failure = None if task is None else self._run(task, turn)
+            failure = None if task is None else self._run_apart(task, turn, here.wakeup)
         finally:
             low, medium, high = self._scheduler.totals
             if task is not None and (medium or high):
@@ -122,6 +127,15 @@ class LoopShare:
                 self._leave_core()
         if failure is not None:
             raise_fatal(failure)
+
+    def _run_apart(self, task: Task, turn: Turn, wakeup: Wakeup | None) -> NNError | None:
+        """Run a task while nothing that other threads post wakes the loop."""
+        if wakeup is None or not wakeup.hold():
+            return self._run(task, turn)
+        try:
+            return self._run(task, turn)
+        finally:
+            wakeup.let_go()
 
     def _leave_core(self) -> None:
         """Have LOW work begin where it waited for this thread."""
