@@ -113,12 +113,12 @@ class Tracer:
 
     __slots__ = (
         "__weakref__",
-        "_instruments",
         "_lock",
         "_watchers",
         "fell_back",
         "fence_sent",
         "inline_run",
+        "instruments",
         "loop_woken",
         "marked",
         "service_told",
@@ -144,29 +144,25 @@ class Tracer:
     def __init__(self, instruments: Iterable[Instrument] = ()) -> None:
         self._lock = threading.Lock()
         self._watchers: tuple[Callable[[], object], ...] = ()
-        self._instruments: tuple[Instrument, ...] = ()
+        self.instruments: tuple[Instrument, ...] = ()
+        """The instruments installed now, in order; to be read only."""
         self._install(())
         for instrument in instruments:
             self.add(instrument)
 
-    @property
-    def instruments(self) -> tuple[Instrument, ...]:
-        """The instruments installed now, in order."""
-        return self._instruments
-
     def add(self, instrument: Instrument) -> None:
         """Install an instrument; raises BadState if it is installed already."""
         with self._lock:
-            if any(each is instrument for each in self._instruments):
+            if any(each is instrument for each in self.instruments):
                 raise errors.BadState(f"{instrument!r} is installed already")
-            self._install((*self._instruments, instrument))
+            self._install((*self.instruments, instrument))
         self._tell_watchers()
 
     def remove(self, instrument: Instrument) -> bool:
         """Take an instrument out; False if it was not installed."""
         with self._lock:
-            kept = tuple(each for each in self._instruments if each is not instrument)
-            found = len(kept) < len(self._instruments)
+            kept = tuple(each for each in self.instruments if each is not instrument)
+            found = len(kept) < len(self.instruments)
             self._install(kept)
         self._tell_watchers()
         return found
@@ -202,7 +198,7 @@ class Tracer:
             watcher()
 
     def _install(self, instruments: tuple[Instrument, ...]) -> None:
-        self._instruments = instruments
+        self.instruments = instruments
         for name in _HOOKS:
             unused = getattr(Instrument, name)
             hooks = tuple(

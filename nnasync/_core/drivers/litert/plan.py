@@ -123,6 +123,8 @@ class _InterpreterPool:
     def __init__(self, program: LiteRTProgram, threads: int, opened: Any) -> None:
         """`opened` is an interpreter that the first session takes, or None."""
         self.program = program
+        self.is_open = program.is_open
+        """Whether its results have other shapes from run to run; it is asked for each run."""
         self._threads = threads
         self._opened = opened
         self._calls: weakref.WeakSet[_Call] = weakref.WeakSet()
@@ -152,6 +154,7 @@ class _InterpreterPool:
     def open_up(self) -> None:
         """Have all calls look for the results of each run, since a run has moved them."""
         self.program = msgspec.structs.replace(self.program, finds_shapes=True)
+        self.is_open = True
 
     def trim(self) -> None:
         """Drop all idle interpreters but one."""
@@ -207,7 +210,7 @@ class _Call(BoundCall):
         """Run to the end, unless the stop flag is up already; raises GeneralFailure."""
         if stop.raised:
             return False
-        if self._pool.program.is_open:
+        if self._pool.is_open:
             return self._opened().run(stop, given)
         try:
             session = self._take()
