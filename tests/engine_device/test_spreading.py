@@ -246,3 +246,44 @@ async def test_nothing_is_queued_beside_others_where_one_after_the_other_is_bett
     assert not run.goes_beside(), "that is not weighed each time"
     estimate.samples += 8
     assert run.goes_beside()
+
+
+@pytest.mark.one_loop("On trio all calls go the longer way.")
+async def test_calls_in_company_that_are_better_one_after_the_other_run_at_once(
+    rigs: Rigs,
+) -> None:
+    rig, prepared, row = await pinned(rigs)
+    run, estimate = prepared.quick_run(row.request), prepared.estimate
+    here = rig.workers.turns.here
+    assert run is not None
+    have_company(rig)
+    assert not run.run(None, NEVER_NS), "side by side is better, as far as anybody knows"
+    estimate.alone_ns, estimate.beside_ns, estimate.worker_ns = 4e5, 1e6, 1e6
+    estimate.samples += 8
+    assert not run.run(None, NEVER_NS), "that is weighed where calls go beside others"
+    assert not run.goes_beside()
+    assert run.run(None, NEVER_NS)
+    assert row.is_right
+    assert (here.is_shared, estimate.is_beside) == (False, False)
+    here.turned(here.number)
+    pin(prepared)
+    estimate.alone_ns, estimate.samples = 4e6, estimate.weighed_at + 8
+    assert not run.run(None, NEVER_NS), "it is weighed again"
+    assert here.is_shared
+
+
+@pytest.mark.one_loop("It counts the tasks of a turn of asyncio.")
+async def test_those_that_ran_in_a_turn_count_as_others(rigs: Rigs) -> None:
+    rig, _, _ = await pinned(rigs)
+    here, counted = rig.workers.turns.here, list[float]()
+
+    async def one() -> None:
+        here.company = Company()
+        here.arrive(id(asyncio.current_task()), others_run=False)
+        here.spend(1.0)
+        counted.append(here.company.others)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(3):
+            group.create_task(one())
+    assert counted == [0.0, 1 / 8, 2 / 8]

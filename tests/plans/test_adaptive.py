@@ -45,6 +45,17 @@ def test_form_follows_the_load_and_the_narrow_one_is_bound_late() -> None:
     assert told == ["bind wide", "wide", "bind narrow", "narrow", "narrow", "wide"]
 
 
+def test_a_run_that_surely_has_others_beside_it_is_narrow() -> None:
+    told: list[str] = []
+    plan = AdaptivePlan(Form("wide", told), Form("narrow", told), lambda: False)
+    call, stop = plan.bind([], []), StopFlag()
+    stop.has_others = True
+    assert call.run(stop)
+    stop.has_others = False
+    assert call.run(stop)
+    assert told == ["bind wide", "bind narrow", "narrow", "wide"]
+
+
 def test_stopped_run_goes_on_in_its_form() -> None:
     told: list[str] = []
     load = iter([False, True])

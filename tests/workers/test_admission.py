@@ -269,6 +269,11 @@ def test_side_by_side_or_one_after_the_other() -> None:
     assert not pays(alone_ns=0.45 * MS)
     assert pays(alone_ns=0.7 * MS)
     assert pays(alone_ns=0.25 * MS, servers=15, others=8.0)
+    # Of two in all none waits that a worker could go on with, and both are heard of together.
+    for alone_us, others, is_better in [(120, 2.0, True), (120, 0.5, False), (210, 0.5, True)]:
+        alone_ns, both_ns = alone_us * US, 210 * US
+        known = pays(alone_ns=alone_ns, beside_ns=both_ns, worker_ns=both_ns, others=others)
+        assert known is is_better
     # What is not known is tried.
     assert pays(alone_ns=0)
     assert pays(beside_ns=0, worker_ns=0)

@@ -371,7 +371,7 @@ def test_an_answer_holds_for_the_call_that_asked_alone(rigs: Callable[..., Rig])
     here, estimate = lane.turns.here, known(MS // 2)
     assert lane.admission(MEDIUM, estimate, NEVER_NS) is RUN
     here.spend(here.budget_ns)
-    assert lane.is_alone(MEDIUM, estimate, here)  # The quick way asks that, and does not run it.
+    assert lane.runs_now(MEDIUM, estimate, here)  # The quick way asks that, and does not run it.
     assert lane.admission(MEDIUM, estimate, NEVER_NS) is NEXT_TURN
 
 

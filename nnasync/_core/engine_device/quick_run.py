@@ -92,7 +92,8 @@ class QuickRun:
             (
                 best_ns >= lane.short_ns
                 and (
-                    here.company.is_usual or not lane.is_alone(owner.usual.priority, estimate, here)
+                    (here.company.is_usual and estimate.spreads)
+                    or not lane.runs_now(owner.usual.priority, estimate, here)
                 )
             )
             or estimate.high_ns >= lane.calm_ns
@@ -140,7 +141,7 @@ class QuickRun:
         owner, lane, workers = self._owner, self._lane, self._workers
         binding = owner._bindings.get(id(request)) or owner._binding(request)
         flight, was_observed = self._flight(binding), bool(workers.tracer.instruments)
-        flight.is_spread = workers.loop_share.arm()
+        flight.is_spread = flight.stop.has_others = workers.loop_share.arm()
         try:
             workers.submit(flight)
         except NNError:

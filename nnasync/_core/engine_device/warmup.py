@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 
 from nnasync._core.clock import Deadline, now_ns
 from nnasync._core.workers import StopFlag, Workers
-from nnasync._core.workers.inline import CALL_NS
+from nnasync._core.workers.admission import CALL_NS
 from nnasync.engine.contract import BoundCall
 from nnasync.scheduler import Estimate
 

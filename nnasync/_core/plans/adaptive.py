@@ -80,7 +80,7 @@ class _AdaptiveCall(BoundCall):
         self._stopped: BoundCall | None = None
 
     def run(self, stop: StopFlag, given: Given = None) -> bool:
-        call = self._stopped or self._fitting()
+        call = self._stopped or self._fitting(has_others=stop.has_others)
         if given is not None and call.reads_given:
             return call.run(stop, given)
         if given is not None:
@@ -96,9 +96,9 @@ class _AdaptiveCall(BoundCall):
         if call is not None:
             call.rewind()
 
-    def _fitting(self) -> BoundCall:
+    def _fitting(self, *, has_others: bool) -> BoundCall:
         """The form for a run that begins now."""
-        return (self._narrow_call() if self._is_busy() else None) or self._wide
+        return (self._narrow_call() if has_others or self._is_busy() else None) or self._wide
 
     def _narrow_call(self) -> BoundCall | None:
         if self._narrow is None:

@@ -46,10 +46,15 @@ from nnasync.machine.decisions import Decisions
 RETURN = 0.8
 """What has left the thread of the loop comes back below this share of the limits."""
 
+CALL_NS = 8_000
+"""The cost of a call for the loop besides the run: copies, checks and bookkeeping in Python."""
+
 _SOONER = 0.875
 _SMOOTHING = 1 / 8
 _COMES, _GOES = 0.4, 0.2
 _CLEARLY = 0.93
+_FEW = 0.75
+_HOPS_OF_TWO = 4
 
 
 class Admission(enum.Enum):
@@ -116,8 +121,11 @@ def pays_to_spread(
 
     Side by side one takes `beside_ns` on this thread while as many as there are `others` take
     `worker_ns` on workers, and each that leaves costs both threads a hop; one after the other each
-    takes `alone_ns`. What is not known, 0, is taken for as quick as the others, so that it is
-    tried. `did` is whether they were spread so far.
+    takes `alone_ns` and what a call costs besides. With fewer than one of the `others` there are
+    two in all: both are heard of when the longer one has ended, and none waits that a worker could
+    go on with, so that what all leave and come back for is added to each pair. What is not known,
+    0, is taken for as quick as the others, so that it is tried. `did` is whether they were spread
+    so far.
     """
     if servers < 1:
         return False
@@ -125,9 +133,13 @@ def pays_to_spread(
     if not known_ns or not alone_ns:
         return True
     here_ns = beside_ns or known_ns
-    leave = min(servers, max(1.0, others)) / ((worker_ns or here_ns) + machine.hop_ns)
-    stay = max(0.0, 1.0 - leave * machine.hop_ns) / here_ns
-    gain = (leave + stay) * alone_ns
+    there_ns = worker_ns or here_ns
+    if others < _FEW:
+        ends = 2.0 / (max(here_ns, there_ns) + _HOPS_OF_TWO * machine.hop_ns)
+    else:
+        leave = min(servers, max(1.0, others)) / (there_ns + machine.hop_ns)
+        ends = leave + max(0.0, 1.0 - leave * machine.hop_ns) / here_ns
+    gain = ends * (alone_ns + CALL_NS)
     return gain > (_CLEARLY if did else 1 / _CLEARLY)
 
 

@@ -29,6 +29,7 @@ from collections.abc import Callable
 from nnasync._core.clock import now_ns
 from nnasync._core.wakeup import Waiter, Wakeup, current_task, yield_now
 from nnasync._core.workers.admission import (
+    CALL_NS,
     NEXT_TURN,
     RETURN,
     RUN,
@@ -59,9 +60,6 @@ _running_loop = asyncio._get_running_loop
 
 _NO_TASK = id(None)
 _WEIGHED_EVERY = 8
-CALL_NS = 8_000
-"""The cost of a call for the loop besides the run: copies, checks and bookkeeping in Python."""
-
 _CALL_NS = float(CALL_NS)
 _TRIFLE = 1 / 4
 _SELDOM = 3
@@ -76,6 +74,7 @@ class Turn:
     __slots__ = (
         "_answer",
         "_arrived",
+        "_before",
         "budget_ns",
         "company",
         "first",
@@ -98,6 +97,7 @@ class Turn:
         """
         self.is_shared = True
         """Whether runs have others beside them; not where they are better one after the other."""
+        self._before = 0
         self._arrived: tuple[int, int, float] | None = None
         self._answer: tuple[object, int, Admission] | None = None
 
@@ -161,9 +161,10 @@ class Turn:
             return
         self._arrived, self._answer = arrived, None
         if self.spent_ns <= 0:
-            self.first = who
+            self.first, self._before = who, 0
         is_second = self.first != who != _NO_TASK
-        others = busy + len(self.waiting)
+        self._before += is_second
+        others = busy + len(self.waiting) + self._before
         self.company.note(has_others=others_run or is_second or bool(self.waiting), others=others)
 
     def leave(self) -> None:
@@ -330,17 +331,24 @@ class InlineLane:
         admission = self._quickest(priority, estimate, here, load, deadline_ns, has_room=has_room)
         return here.answer(estimate, deadline_ns, admission) if arrives else admission
 
-    def is_alone(self, priority: Priority, estimate: Estimate, here: Turn) -> bool:
-        """Whether an execution that is worth a hop surely runs here now, as nothing is beside it.
+    def runs_now(self, priority: Priority, estimate: Estimate, here: Turn) -> bool:
+        """Whether an execution that is worth a hop surely runs here now.
 
-        It counts as its arrival.
+        That is where nothing is beside it, and where those in company run one after the other. It
+        counts as its arrival.
         """
-        if here.company.is_usual or self._busy():
+        if self._busy():
             return False
         if estimate.best_ns >= RETURN * loop_limit_ns(priority, self._inline_budget_ns):
             return False
         who = id(current_task())
-        if here.spent_ns > 0 and here.first != who:
+        if here.company.is_usual:
+            if estimate.samples - estimate.weighed_at >= _WEIGHED_EVERY:
+                self._pays_to_spread(estimate, here)
+            here.is_shared = estimate.spreads
+            if estimate.spreads:
+                return False
+        elif here.spent_ns > 0 and here.first != who:
             return False
         here.arrive(who, others_run=False)
         estimate.is_beside = False

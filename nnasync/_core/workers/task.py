@@ -23,6 +23,7 @@ GO, YIELD, ABORT = 0, 1, 2
 class StopFlag:
     """The flag that a running execution checks between operations: continue, yield or abort.
 
+    `has_others` is whether others surely run beside it, so that it had better take one core alone.
     `loop_timeout_ns` limits each WHILE loop of the execution. `priority` is for parts of it that a
     device in another process runs; None leaves it to that. `falls_back` is whether another device
     may repeat a run that failed: not where that would hold up a loop, and not in a trial. An engine
@@ -37,6 +38,7 @@ class StopFlag:
         "_lock",
         "demoted",
         "falls_back",
+        "has_others",
         "loop_timeout_ns",
         "priority",
         "raised",
@@ -46,7 +48,7 @@ class StopFlag:
         self, loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS, *, falls_back: bool = True
     ) -> None:
         self.raised = GO
-        self.demoted = False
+        self.demoted = self.has_others = False
         self.falls_back = falls_back
         self.loop_timeout_ns = loop_timeout_ns
         self.priority: Priority | None = None
@@ -178,10 +180,6 @@ class Task(Job):
         self._released = False
         self._release: list[Callable[[], object]] = []
 
-    @property
-    def _was_stopped(self) -> bool:
-        return self.started_ns > 0 and not self.finished
-
     def when_released(self, callback: Callable[[], object]) -> None:
         """Call back when the device has let go of the task's memory; at once if it has."""
         with _RELEASE_LOCK:
@@ -196,7 +194,8 @@ class Task(Job):
             if self._released:
                 return
             # From here on this may be another execution: nothing below is read of it any more.
-            call, returns, was_stopped = self.call, self.returns, self._was_stopped
+            call, returns = self.call, self.returns
+            was_stopped = self.started_ns > 0 and not self.finished
             callbacks, self._release = self._release, []
             self._released = True
         if was_stopped:

@@ -30,7 +30,7 @@ from nnasync.errors import (
     Refused,
     ResourceExhaustedTransient,
 )
-from nnasync.fences import Fence
+from nnasync.fences import Fence, FenceStatus
 from nnasync.hal import Priority
 from nnasync.machine.decisions import Decisions, decide
 from nnasync.scheduler import AGING_NS, NEVER_NS, Job, Policy, PolicyError, Scheduler, displaced
@@ -165,7 +165,7 @@ class Workers:
             with self._lock:
                 if self._closed:
                     raise closed()
-                if task.fence.done:
+                if task.fence.status is not FenceStatus.PENDING:
                     return
                 self._live.add(task)
                 try:
@@ -357,7 +357,8 @@ class Workers:
             return self._low_worker()
         if is_governed:
             self._watch_age()
-        self._make_room(task.priority)
+        if self._running.counts[0] or task.priority > 1 or is_governed:
+            self._make_room(task.priority)
         servers, spread = self.inline.servers, self._running.spread
         shares = task.is_spread and self._scheduler.only is not None and servers > 0
         if shares and (spread >= servers or spread + self._coming() >= servers):
@@ -368,8 +369,8 @@ class Workers:
     def _may_start_low(self) -> bool:
         if not self._scheduler.queued(LOW):
             return False
-        has_core = self._running.busy < self.cores
-        return has_core or self._running.low_is_due(self._scheduler, now_ns())
+        running = self._running
+        return running.busy < self.cores or running.low_is_due(self._scheduler, now_ns())
 
     def _coming(self, priorities: tuple[Priority, ...] = REGULAR) -> int:
         coming = 0
@@ -399,10 +400,9 @@ class Workers:
 
     def _make_room(self, priority: Priority) -> None:
         """Ask one execution to yield if cores are missing for those of this priority and above."""
-        if any(self._running.counts[:priority]) or self._scheduler.is_governed:
-            victim = self._running.in_the_way(priority, self._scheduler, self.cores, now_ns)
-            if victim is not None:
-                victim.stop.raised = YIELD
+        victim = self._running.in_the_way(priority, self._scheduler, self.cores, now_ns)
+        if victim is not None:
+            victim.stop.raised = YIELD
 
     def _start(self, priorities: tuple[Priority, ...]) -> None:
         demoted = priorities is LOW and self._demotion.demotes_threads
@@ -510,7 +510,8 @@ class Workers:
             if job.shielded_until_ns or self._scheduler.is_governed:
                 self._watch_age()
             if is_regular:
-                self._make_room(job.priority)
+                if self._running.counts[0] or job.priority > 1 or self._scheduler.is_governed:
+                    self._make_room(job.priority)
                 if self._holds_back and not job.is_spread:
                     # What was to follow on this thread would wait for something else.
                     self._holds_back = False
