@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 import anyio.lowlevel
@@ -14,10 +15,12 @@ import pytest
 import nnasync as nn
 from nnasync._core.clock import Alarm, Deadline, Watchdog
 from nnasync._core.drivers.null import Gate, NullEngine
-from nnasync._core.workers import StopFlag
+from nnasync._core.workers import StopFlag, inline
 from nnasync.errors import BadState
 from nnasync.fences import Fence
 from nnasync.hal import Array
+
+T = TypeVar("T")
 
 SHAPE = (1, 4)
 POOL = nn.Options(cores=2, inline_budget_us=0, competition_budget_ms=0)
@@ -30,6 +33,8 @@ both = pytest.mark.parametrize("options", [POOL, INLINE], ids=["worker", "inline
 """Run a test of executions on a worker, and on the thread of the loop."""
 HOUR = {"s": 3600}
 """A deadline that passes only if a test rings for it."""
+_FURTHER = 1, 5, 25, 125
+"""What is too near for a busy machine is tried again that many times as far away."""
 GUARD_S = 20
 """A broken promise shall be a failure, not a test that never ends."""
 
@@ -82,6 +87,16 @@ def quantized(type: nn.OperandType = nn.OperandType.TENSOR_QUANT8_ASYMM) -> nn.M
 def double(inputs: Any) -> list[Any]:
     """What a null engine computes for `doubler`."""
     return [inputs[0] * 2]
+
+
+def late(deadline: Deadline, monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], list[Any]]:
+    """The same, and when it ends, the clock of inline runs shows that the deadline has passed."""
+
+    def compute(inputs: Any) -> list[Any]:
+        monkeypatch.setattr(inline, "now_ns", lambda: deadline.at_ns + 1)
+        return double(inputs)
+
+    return compute
 
 
 def count(inputs: Any) -> list[Any]:
@@ -221,6 +236,38 @@ class ManualWatchdog(Watchdog):
                 callback()
 
 
+async def by_a_near_deadline(call: Callable[[Deadline], Awaitable[T]], *, ms: float) -> T:
+    """What a call answers by a near deadline; where a busy machine misses that, by a later one."""
+    for factor in _FURTHER:
+        with contextlib.suppress(nn.MissedDeadline):
+            return await call(nn.within(ms=factor * ms))
+    raise AssertionError("no deadline was met")
+
+
+def _has_begun(error: nn.MissedDeadline) -> bool:
+    return isinstance(error, nn.MissedDeadlineTransient)
+
+
+async def missed_under_way(
+    call: Callable[[Deadline], Awaitable[object]],
+    *,
+    ms: float,
+    is_under_way: Callable[[nn.MissedDeadline], bool] = _has_begun,
+) -> nn.MissedDeadline:
+    """The error of a call whose deadline, which is near, passes when the call is under way.
+
+    On a busy machine it may pass before that; then a later one is tried.
+    """
+    for factor in _FURTHER:
+        deadline = nn.within(ms=factor * ms)
+        with pytest.raises(nn.MissedDeadline) as caught:
+            await call(deadline)
+        assert deadline.passed
+        if is_under_way(caught.value):
+            return caught.value
+    raise AssertionError("no call was under way by its deadline")
+
+
 class Deadlines:
     """The alarms of all watchdogs of this process, to have a deadline that is far away pass.
 
@@ -249,6 +296,12 @@ class Deadlines:
                 await begun()
             self.let_pass(deadline)
         return late.error
+
+    def the_far_one(self) -> Deadline:
+        """The only deadline that is watched and far away."""
+        far_ns = nn.within(s=1800).at_ns
+        (at_ns,) = {each.at_ns for each in self._armed if each._callback and each.at_ns > far_ns}
+        return Deadline(at_ns)
 
     def let_pass(self, deadline: Deadline) -> None:
         """Let the alarms go off that are armed for it, or for the moment after it."""

@@ -40,6 +40,7 @@ from tests.rigs import (
     double,
     doubler,
     gated,
+    late,
     runtime,
     set_free,
     until_inline,
@@ -186,17 +187,13 @@ async def test_too_near_for_what_it_takes(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", [Bench.call, Bench.stream, Bench.synchronously])
-async def test_an_inline_run_is_judged_at_its_end(path: Path) -> None:
+async def test_an_inline_run_is_judged_at_its_end(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     engine = NullEngine(compute=double)
     async with bench(engine, INLINE) as it:
-        deadline = nn.within(ms=50)
-
-        def late(inputs: Any) -> Any:
-            while not deadline.passed:
-                pass
-            return double(inputs)
-
-        engine.compute = late
+        deadline = nn.within(**HOUR)
+        engine.compute = late(deadline, monkeypatch)
         it.prepared.estimate.floor_ns = it.prepared.estimate.best_ns = 1.0
         assert await failure(path, it, deadline) is MissedDeadlineTransient
 

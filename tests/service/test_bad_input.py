@@ -294,7 +294,7 @@ async def test_whatever_times_a_message_bears_it_is_answered(value: int) -> None
 
 
 async def test_a_launch_that_nobody_answers_ends_by_its_fence(
-    monkeypatch: pytest.MonkeyPatch,
+    deadlines: rigs.Deadlines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is refused is told by the launch; what comes too late is not refused."""
 
@@ -307,16 +307,15 @@ async def test_a_launch_that_nobody_answers_ends_by_its_fence(
         await prepared.execute(slot.request)
         with monkeypatch.context() as patch:
             patch.setattr(Holdings, "asked", asked)
-            late: list[Callable[[], Any]] = [
-                lambda: prepared.execute_fenced(
-                    slot.request, config=ExecutionConfig(duration_ns=10**7)
-                ),
-                lambda: prepared.execute_fenced(
-                    slot.request, config=ExecutionConfig(deadline_ns=nn.within(ms=10).at_ns)
-                ),
-            ]
-            for launch in late:
-                launched = await launch()
+            for limit in (
+                ExecutionConfig(duration_ns=3600 * 10**9),
+                ExecutionConfig(deadline_ns=nn.within(**rigs.HOUR).at_ns),
+            ):
+                async with anyio.create_task_group() as group:
+                    launch = functools.partial(prepared.execute_fenced, slot.request, config=limit)
+                    silent = await rigs.attempt(group, launch)
+                    deadlines.let_pass(deadlines.the_far_one())
+                launched = silent.result
                 with pytest.raises(errors.MissedDeadlineTransient):
                     await launched.fence
                 info = await launched.get_execution_info()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 import pytest
@@ -13,13 +14,13 @@ from nnasync._core.clock import Watchdog, now_ns
 from nnasync._core.workers import Given, StopFlag, Task, Workers
 from nnasync._core.workers.demotion import LowOsPriority
 from nnasync._core.workers.inline import Turns
-from nnasync.errors import (
-    NNError,
-)
+from nnasync.errors import MissedDeadlinePersistent, NNError
 from nnasync.fences import Fence
 from nnasync.hal import Priority
 from nnasync.scheduler import AGING_NS, NEVER_NS, Estimate, Policy
 from nnasync.tracing import Tracer
+
+T = TypeVar("T")
 
 LOW, MEDIUM, HIGH = Priority.LOW, Priority.MEDIUM, Priority.HIGH
 PATIENCE_S = 60
@@ -120,6 +121,14 @@ class Rig:
         self.workers.close()
         assert self.workers.join(PATIENCE_S) == 0
         self.watchdog.close()
+
+
+def in_time(ask: Callable[[int], T]) -> T:
+    """What comes of asking with a near deadline; where that is past already, with a later one."""
+    for patience_ms in (5, 25, 125, 625, 3125):
+        with contextlib.suppress(MissedDeadlinePersistent):
+            return ask(now_ns() + patience_ms * MS)
+    raise AssertionError("each deadline had passed when it was given")
 
 
 def released(task: Task) -> Fence:

@@ -18,7 +18,6 @@ from nnasync.errors import (
     DeviceUnavailable,
     GeneralFailure,
     InvalidArgument,
-    MissedDeadline,
     MissedDeadlinePersistent,
     MissedDeadlineTransient,
     ResourceExhaustedTransient,
@@ -36,6 +35,7 @@ from tests.workers.steering import (
     Rig,
     Steps,
     failure,
+    in_time,
     released,
     settles,
     until,
@@ -53,19 +53,18 @@ def begun(rig: Rig, make: Callable[[], Steps]) -> tuple[Steps, Task, list[Fence]
 
     On a busy machine a worker may come too late for the first deadlines.
     """
-    for patience_ms in (20, 100, 500, 2500, 12500):
+
+    def begin(deadline_ns: int) -> tuple[Steps, Task, list[Fence]]:
         call = make()
-        task = rig.task(call, deadline_ns=now_ns() + patience_ms * MS)
+        task = rig.task(call, deadline_ns=deadline_ns)
         answers = settles(task)
         rig.workers.submit(task)
-        until(functools.partial(_began_or_ended, call, task))
-        if call.runs:
-            return call, task, answers
-    raise AssertionError("no call began in time")
+        until(lambda: call.runs > 0 or task.fence.done)
+        if not call.runs:
+            raise failure(task)
+        return call, task, answers
 
-
-def _began_or_ended(call: Steps, task: Task) -> bool:
-    return call.runs > 0 or task.fence.done
+    return in_time(begin)
 
 
 def test_deadline_is_answered_while_the_device_hangs(rigs: Callable[..., Rig]) -> None:
@@ -118,7 +117,7 @@ def test_deadline_passed_in_the_queue(rigs: Callable[..., Rig]) -> None:
     first, second = Steps(), Steps()
     rig.submit(first)
     first.reached()
-    task = rig.submit(second, deadline_ns=now_ns() + 5 * MS)
+    task = in_time(lambda deadline_ns: rig.submit(second, deadline_ns=deadline_ns))
     error = failure(task)
     assert isinstance(error, MissedDeadlinePersistent)
     assert "before" in str(error)
@@ -131,8 +130,13 @@ def test_deadline_passed_in_the_queue(rigs: Callable[..., Rig]) -> None:
 def test_held_task_has_a_deadline_too(rigs: Callable[..., Rig]) -> None:
     rig = rigs(1)
     call = Steps()
-    task = rig.task(call, deadline_ns=now_ns() + 5 * MS)
-    rig.workers.hold(task)
+
+    def hold(deadline_ns: int) -> Task:
+        task = rig.task(call, deadline_ns=deadline_ns)
+        rig.workers.hold(task)
+        return task
+
+    task = in_time(hold)
     assert isinstance(failure(task), MissedDeadlinePersistent)
     rig.workers.submit_held(task)
     assert rig.workers.statistics().live == 0
@@ -574,9 +578,8 @@ def test_interrupt_that_hangs_takes_neither_the_lock_nor_the_watchdog(
     lost = rig.submit(stubborn)
     stubborn.reached()
     rig.workers.abandon(lost)
-    other = Steps(deaf=True)
-    second = rig.submit(other, deadline_ns=now_ns() + 5 * MS)
-    assert isinstance(failure(second), MissedDeadline)
+    other, second, _ = begun(rig, lambda: Steps(deaf=True))
+    assert isinstance(failure(second), MissedDeadlineTransient)
     wait(rig.submit(Steps(permits=1)))
     let_go.set()
     stubborn.permit()

@@ -26,11 +26,11 @@ from tests.workers.steering import (
     HIGH,
     LOW,
     MEDIUM,
-    MS,
     PATIENCE_S,
     Rig,
     Steps,
     failure,
+    in_time,
     released,
     submit_after,
     threads_of,
@@ -182,10 +182,9 @@ def test_low_gets_the_core_when_queued_higher_work_expires(rigs: Callable[..., R
     first, expiring, low = Steps(), Steps(permits=1), Steps(permits=1)
     first_task = rig.submit(first, HIGH)
     first.reached()
-    deadline_ns = now_ns() + 5 * MS
-    expiring_task = rig.submit(expiring, HIGH, deadline_ns)
+    expiring_task = in_time(lambda deadline_ns: rig.submit(expiring, HIGH, deadline_ns))
     low_task = rig.submit(low, LOW)
-    until(lambda: now_ns() > deadline_ns)
+    until(lambda: now_ns() > expiring_task.deadline_ns)
     first.permit()
     wait(first_task)
     assert isinstance(failure(expiring_task), MissedDeadlinePersistent)

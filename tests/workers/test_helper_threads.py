@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import anyio
@@ -23,7 +24,7 @@ from nnasync.errors import (
     MissedDeadlineTransient,
     ResourceExhaustedTransient,
 )
-from tests.rigs import ManualWatchdog
+from tests.rigs import Deadlines, ManualWatchdog, missed_under_way
 from tests.workers.steering import PATIENCE_S, until
 
 pytestmark = [
@@ -100,27 +101,22 @@ async def test_nothing_begins_after_the_deadline(helper_threads: HelperThreads) 
 async def test_answer_comes_at_the_deadline_never_before(helper_threads: HelperThreads) -> None:
     driver = Driver()
     for _ in range(5):
-        deadline = within(ms=3)
-        with pytest.raises(MissedDeadlineTransient):
-            await helper_threads.run(driver, "it", deadline)
-        assert deadline.passed
+        await missed_under_way(partial(helper_threads.run, driver, "it"), ms=3)
     assert await helper_threads.run(lambda: "others go on", "it") == "others go on"
     driver.let_go.set()
 
 
 async def test_lost_threads_do_not_count(
-    helper_threads: HelperThreads, monkeypatch: pytest.MonkeyPatch
+    helper_threads: HelperThreads, deadlines: Deadlines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_MOST_THREADS", 1)
-    begun: list[Driver] = []
-    while len(begun) < 3:
-        driver = Driver()
-        with pytest.raises(MissedDeadlineTransient):
-            await helper_threads.run(driver, "it", within(ms=20))
-        if driver.begun.is_set():
-            begun.append(driver)
+    drivers = [Driver() for _ in range(3)]
+    for driver in drivers:
+        begun = partial(anyio.to_thread.run_sync, driver.begun.wait, PATIENCE_S)
+        error = await deadlines.missed(partial(helper_threads.run, driver, "it"), begun)
+        assert isinstance(error, MissedDeadlineTransient)
     assert await helper_threads.run(lambda: 7, "it") == 7
-    for driver in begun:
+    for driver in drivers:
         driver.let_go.set()
         assert driver.ended.wait(PATIENCE_S)
     assert await helper_threads.run(lambda: 8, "it") == 8
