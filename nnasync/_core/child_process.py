@@ -26,6 +26,7 @@ from typing import IO, Any
 import anyio
 import anyio.lowlevel
 import anyio.to_thread
+import msgspec
 from anyio.abc import ByteReceiveStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
@@ -211,6 +212,27 @@ async def child_process(
         yield child
     finally:
         await child.close()
+
+
+def lines_to_parent() -> Callable[[object], None]:
+    """Make this process the child of one that reads its messages, and give what sends them.
+
+    Called first, on the main thread. Each message is a line of JSON on what was standard output,
+    sent from any thread; what else is printed goes to standard error. Ctrl-C and SIGTERM are the
+    parent's to handle. Sending raises BrokenPipeError where nobody listens any more.
+    """
+    leave_signals_to_parent()
+    channel = os.dup(sys.stdout.fileno())
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    encode, lock = msgspec.json.Encoder().encode, threading.Lock()
+
+    def send(message: object) -> None:
+        line = memoryview(encode(message) + b"\n")
+        with lock:
+            while line:
+                line = line[os.write(channel, line) :]
+
+    return send
 
 
 def leave_signals_to_parent() -> None:

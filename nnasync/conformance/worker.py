@@ -8,12 +8,12 @@ standard error.
 
 from __future__ import annotations
 
-import os
 import sys
+from collections.abc import Callable
 
 import msgspec
 
-from nnasync._core.child_process import leave_signals_to_parent
+from nnasync._core.child_process import lines_to_parent
 from nnasync._core.runtime import run
 from nnasync.conformance.cases import Case
 from nnasync.conformance.plan import Plan, run_plan
@@ -23,15 +23,7 @@ from nnasync.errors import NNError
 
 def main() -> int:
     """Carry out the plan on standard input; Ctrl-C and SIGTERM are the parent's to handle."""
-    leave_signals_to_parent()
-    channel = os.dup(sys.stdout.fileno())
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    encode = msgspec.json.Encoder().encode
-
-    def send(message: Message) -> None:
-        line = memoryview(encode(message) + b"\n")
-        while line:
-            line = line[os.write(channel, line) :]
+    send: Callable[[Message], None] = lines_to_parent()
 
     def begun(case: Case) -> None:
         send(Begun(case.name, case.spec, case.source, case.operations))

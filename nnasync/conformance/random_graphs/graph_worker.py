@@ -9,14 +9,14 @@ device prints goes to standard error.
 
 from __future__ import annotations
 
-import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import anyio.to_thread
 import msgspec
 
-from nnasync._core.child_process import leave_signals_to_parent
+from nnasync._core.child_process import lines_to_parent
 from nnasync._core.runtime import Options, open_runtime, run
 from nnasync.conformance.random_graphs.inspector import Inspector
 from nnasync.conformance.random_graphs.team import TEAM, TeamEngine
@@ -27,35 +27,26 @@ _orders = msgspec.json.Decoder(Order)
 
 def main() -> int:
     """Carry out orders until standard input ends; Ctrl-C and SIGTERM are the parent's to handle."""
-    leave_signals_to_parent()
-    channel = os.dup(sys.stdout.fileno())
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    send = lines_to_parent()
     try:
-        run(_serve, channel)
+        run(_serve, send)
     except BrokenPipeError:
         return 1  # Nobody listens any more.
     return 0
 
 
-async def _serve(channel: int) -> None:
+async def _serve(send: Callable[[object], None]) -> None:
     assignment = msgspec.json.decode(await _read_line(), type=WorkerAssignment)
     wanted = TeamEngine() if assignment.device == TEAM else assignment.device
     async with open_runtime(devices=[wanted], options=Options(cores=1)) as runtime:
         device = runtime.devices[0]
         inspector = Inspector(device, Path(assignment.folder), assignment.menu, assignment.lowering)
         while line := await _read_line():
-            result = await inspector.carry_out(_orders.decode(line))
-            _write_line(channel, msgspec.json.encode(result))
+            send(await inspector.carry_out(_orders.decode(line)))
 
 
 async def _read_line() -> bytes:
     return await anyio.to_thread.run_sync(sys.stdin.buffer.readline)
-
-
-def _write_line(channel: int, data: bytes) -> None:
-    rest = memoryview(data + b"\n")
-    while rest:
-        rest = rest[os.write(channel, rest) :]
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ through files. What a device prints goes to standard error. It ends with its sta
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +15,7 @@ import anyio.to_thread
 import msgspec
 import numpy as np
 
-from nnasync._core.child_process import leave_signals_to_parent
+from nnasync._core.child_process import lines_to_parent
 from nnasync._core.runtime import Runtime, run
 from nnasync.errors import NNError
 from nnasync.suites.benchmark.child_lines import (
@@ -37,16 +36,7 @@ from nnasync.suites.benchmark.targets import BenchTarget
 
 def main() -> int:
     """Carry out orders; Ctrl-C and SIGTERM are the parent's to handle."""
-    leave_signals_to_parent()
-    channel = os.dup(sys.stdout.fileno())
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    encode = msgspec.json.Encoder().encode
-
-    def send(line: AnswerLine) -> None:
-        rest = memoryview(encode(line) + b"\n")
-        while rest:
-            rest = rest[os.write(channel, rest) :]
-
+    send: Callable[[AnswerLine], None] = lines_to_parent()
     try:
         run(_serve, send)
     except BrokenPipeError:

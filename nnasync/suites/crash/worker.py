@@ -10,10 +10,11 @@ import importlib
 import os
 import sys
 import threading
+from collections.abc import Callable
 
 import msgspec
 
-from nnasync._core.child_process import leave_signals_to_parent
+from nnasync._core.child_process import lines_to_parent
 from nnasync._core.runtime import run
 from nnasync.suites.crash.orders import (
     ChildMessage,
@@ -42,18 +43,7 @@ MAX_LINE_BYTES = 1 << 20
 
 def main() -> int:
     """Carry out the order on standard input; Ctrl-C and SIGTERM are the parent's to handle."""
-    leave_signals_to_parent()
-    channel = os.dup(sys.stdout.fileno())
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    encode = msgspec.json.Encoder().encode
-    lock = threading.Lock()
-
-    def send(message: ChildMessage) -> None:
-        line = memoryview(encode(message) + b"\n")
-        with lock:
-            while line:
-                line = line[os.write(channel, line) :]
-
+    send: Callable[[ChildMessage], None] = lines_to_parent()
     order = msgspec.json.decode(_read_line(), type=CrashOrder)
     teller = Teller(send)
     threading.Thread(target=_listen, args=(teller,), daemon=True).start()

@@ -23,7 +23,7 @@ from pathlib import Path
 import msgspec
 from anyio.from_thread import start_blocking_portal
 
-from nnasync._core.child_process import leave_signals_to_parent
+from nnasync._core.child_process import lines_to_parent
 from nnasync._core.runtime import Options, Runtime, open_runtime
 from nnasync.device import Device
 from nnasync.errors import NNError
@@ -182,15 +182,8 @@ class _Worker:
         return [after - before for before, after in itertools.pairwise(sizes)]
 
 
-def _work(channel: int) -> None:
+def _work(say: Callable[[Said], None]) -> None:
     """Carry out tasks until there are no more; the device lives in the loop of another thread."""
-    encode = msgspec.json.Encoder().encode
-
-    def say(message: Said) -> None:
-        line = memoryview(encode(message) + b"\n")
-        while line:
-            line = line[os.write(channel, line) :]
-
     read = sys.stdin.buffer.readline
     board = Board(int(read()))
     setting = msgspec.json.decode(read(), type=Setting)
@@ -233,12 +226,10 @@ async def _opened(device: str, isolate: Sequence[str], folder: str) -> Runtime:
 
 def main() -> int:
     """Try what standard input says; Ctrl-C and SIGTERM are the parent's to handle."""
-    leave_signals_to_parent()
+    say = lines_to_parent()
     faulthandler.enable()
-    channel = os.dup(sys.stdout.fileno())
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     try:
-        _work(channel)
+        _work(say)
     except BrokenPipeError:
         return 1  # Nobody listens any more.
     return 0
