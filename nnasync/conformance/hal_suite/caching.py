@@ -23,7 +23,7 @@ from nnasync.conformance.hal_suite.cache_files import (
     truncate,
 )
 from nnasync.conformance.hal_suite.check import Check, Skipped, refused
-from nnasync.conformance.hal_suite.fixture import Bench, Ready
+from nnasync.conformance.hal_suite.fixture import Bench
 from nnasync.conformance.hal_suite.quality import DEADLINES, deadline_of
 from nnasync.conformance.hal_suite.subjects import chain
 from nnasync.conformance.trial import Fault
@@ -81,7 +81,7 @@ class Desk:
             case.model,
             PrepareModelConfig(model_cache=handles[0], data_cache=handles[1], token=token),
         )
-        await self.check(case, prepared)
+        await self.bench.check_serves(case, prepared)
 
     async def saved(self, case: Case, token: bytes = _TOKEN) -> SuiteCacheFiles:
         """The cache files of a compilation."""
@@ -100,18 +100,6 @@ class Desk:
         """Load from cache files that are as they should be opened."""
         with files.opened() as handles:
             return await self.load(handles, token)
-
-    async def check(self, case: Case, prepared: PreparedModel) -> None:
-        """Raise Fault unless a prepared model gives the outputs that are known; closes it."""
-        known = await self.bench.ready(case)
-        await known.run()
-        expected = known.outputs()
-        ready = Ready(case, prepared)
-        try:
-            await ready.run()
-            ready.compare(ready.outputs(), expected)
-        finally:
-            await ready.close()
 
     async def check_not_loaded(self, files: SuiteCacheFiles, token: bytes = _TOKEN) -> None:
         """Raise Fault where files are loaded, or refused for another reason than they should."""
@@ -154,7 +142,7 @@ async def _saved_and_loaded(desk: Desk, case: Case) -> None:
     if not any(path.stat().st_size for path in (*files.model, *files.data)):
         raise Skipped("the device does not keep this compilation")
     for _ in range(2):
-        await desk.check(case, await desk.load_files(files))
+        await desk.bench.check_serves(case, await desk.load_files(files))
 
 
 async def _offsets(desk: Desk, case: Case) -> None:
@@ -164,7 +152,7 @@ async def _offsets(desk: Desk, case: Case) -> None:
         await desk.save(case, handles)
     with files.opened(offset=7) as handles:
         prepared = await desk.load(handles)
-    await desk.check(case, prepared)
+    await desk.bench.check_serves(case, prepared)
 
 
 async def _wrong_numbers(desk: Desk, case: Case) -> None:
@@ -183,7 +171,7 @@ async def _wrong_numbers(desk: Desk, case: Case) -> None:
                 await refused(desk.load(change(handles)), InvalidArgument, GeneralFailure)
             except Fault as fault:
                 raise Fault(f"{what}: {fault}") from fault
-    await desk.check(case, await desk.load_files(good))
+    await desk.bench.check_serves(case, await desk.load_files(good))
 
 
 _NUMBERS: dict[str, Callable[[Handles], Handles]] = {
@@ -227,7 +215,7 @@ async def _descriptors_stay(desk: Desk, case: Case) -> None:
         prepared = await desk.load(handles)
         for fd in (*handles[0], *handles[1]):
             os.fstat(fd)
-    await desk.check(case, prepared)
+    await desk.bench.check_serves(case, prepared)
 
 
 async def _other_token(desk: Desk, case: Case) -> None:
@@ -255,7 +243,7 @@ async def _replaced(desk: Desk, case: Case) -> None:
         mixed = desk.files(files)
         mixed.replace_model(model_cache)
         await desk.check_not_loaded(mixed)
-    await desk.check(case, await desk.load_files(files))
+    await desk.bench.check_serves(case, await desk.load_files(files))
 
 
 async def _damaged_model(desk: Desk, case: Case) -> None:
@@ -267,7 +255,7 @@ async def _damaged_model(desk: Desk, case: Case) -> None:
                 damaged = desk.files(files)
                 if damage(damaged.model[number], random.Random(seed)):
                     await desk.check_not_loaded(damaged)
-    await desk.check(case, await desk.load_files(files))
+    await desk.bench.check_serves(case, await desk.load_files(files))
 
 
 async def _damaged_data(desk: Desk, case: Case) -> None:
@@ -279,7 +267,7 @@ async def _damaged_data(desk: Desk, case: Case) -> None:
                 damaged = desk.files(files)
                 if damage(damaged.data[number], random.Random(seed)):
                     await desk.check_survives(damaged)
-    await desk.check(case, await desk.load_files(files))
+    await desk.bench.check_serves(case, await desk.load_files(files))
 
 
 async def _deadlines(desk: Desk, case: Case) -> None:
@@ -301,7 +289,7 @@ async def _deadlines(desk: Desk, case: Case) -> None:
                 if deadline is None:
                     raise
                 continue
-        await desk.check(case, prepared)
+        await desk.bench.check_serves(case, prepared)
 
 
 _ACTS: dict[str, Act] = {
@@ -344,7 +332,7 @@ async def _loads_right_or_not(desk: Desk, case: Case, files: SuiteCacheFiles) ->
         prepared = await desk.load_files(files)
     except GeneralFailure:
         return
-    await desk.check(case, prepared)
+    await desk.bench.check_serves(case, prepared)
 
 
 class _Replacing:

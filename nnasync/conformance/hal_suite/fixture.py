@@ -136,6 +136,18 @@ class Bench:
             self._prepared[id(case)] = case, await self.device.prepare_model(case.model)
         return self._prepared[id(case)][1]
 
+    async def check_serves(self, case: Case, prepared: PreparedModel) -> None:
+        """Raise Fault unless a prepared model gives the outputs that are known; closes it."""
+        known = await self.ready(case)
+        await known.run()
+        expected = known.outputs()
+        ready = Ready(case, prepared)
+        try:
+            await ready.run()
+            ready.compare(ready.outputs(), expected)
+        finally:
+            await ready.close()
+
     async def check_supported(self, model: Model) -> None:
         """Raise Skipped where the device does not support a whole model."""
         answers = await self.device.get_supported_operations(model)

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from nnasync._core.clock import Deadline, now_ns
 from nnasync.conformance.cases import Case
 from nnasync.conformance.hal_suite.check import Check, refused
-from nnasync.conformance.hal_suite.fixture import PATHS, Bench, Ready
+from nnasync.conformance.hal_suite.fixture import PATHS, Bench
 from nnasync.conformance.hal_suite.subjects import endless_loop
 from nnasync.conformance.paths import CaseBuffers, Path
 from nnasync.conformance.trial import Fault
-from nnasync.device import PreparedModel, PrepareModelConfig
+from nnasync.device import PrepareModelConfig
 from nnasync.errors import MissedDeadline
 from nnasync.hal import ExecutionConfig, Priority
 from nnasync.scheduler import at_ns
@@ -50,7 +50,7 @@ def _priority(bench: Bench, case: Case, priority: Priority) -> Check:
         prepared = await bench.device.prepare_model(
             case.model, PrepareModelConfig(priority=priority)
         )
-        await _serves(bench, case, prepared)
+        await bench.check_serves(case, prepared)
 
     return Check(GROUP, f"priority {priority.name}/{case.name}", run)
 
@@ -67,22 +67,9 @@ def _prepare(bench: Bench, case: Case, name: str) -> Check:
             if deadline is None:
                 raise
             return
-        await _serves(bench, case, prepared)
+        await bench.check_serves(case, prepared)
 
     return Check(GROUP, f"prepare, deadline {name}/{case.name}", run)
-
-
-async def _serves(bench: Bench, case: Case, prepared: PreparedModel) -> None:
-    """A prepared model gives the outputs of the one that is known to be right; closes it."""
-    known = await bench.ready(case)
-    await known.run()
-    expected = known.outputs()
-    ready = Ready(case, prepared)
-    try:
-        await ready.run()
-        ready.compare(ready.outputs(), expected)
-    finally:
-        await ready.close()
 
 
 def _execute(bench: Bench, case: Case, name: str, path: Path) -> Check:
