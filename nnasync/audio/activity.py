@@ -9,12 +9,12 @@ the two and patience in between.
 
 from __future__ import annotations
 
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 
 from nnasync._core.clock import Deadline
-from nnasync._core.execution import Port
+from nnasync._core.execution.network import Network
 from nnasync.audio.frames import samples_of
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Priority, Struct
@@ -72,21 +72,6 @@ def _level_db(hop: Any) -> float:
     if np.asarray(hop).dtype.kind in "iu":
         row = row / 32_768
     return max(float(10 * np.log10(np.mean(row**2) + 1e-12)), _QUIETEST_DB)
-
-
-class Network(Protocol):
-    """What is used of a compiled network (`nnasync.Net`)."""
-
-    @property
-    def inputs(self) -> tuple[Port, ...]:
-        """Its inputs."""
-        ...
-
-    async def __call__(
-        self, *arrays: Any, deadline: Deadline | None = None, priority: Priority | None = None
-    ) -> Any:
-        """Run once."""
-        ...
 
 
 _STATE = (2, 1, 128)

@@ -24,7 +24,8 @@ import anyio.abc
 
 from nnasync import errors
 from nnasync._core.clock import Deadline, now_ns
-from nnasync.batching.joining import Joinable, check_is_open, fitting, joined, taken_apart
+from nnasync._core.execution.network import Network
+from nnasync.batching.joining import check_is_open, fitting, joined, taken_apart
 from nnasync.batching.members import Member, Queue, Run, closed
 from nnasync.batching.rule import Costs, Together, earliest_end_ns, next_step
 from nnasync.batching.trial import BatchingReport, find_out
@@ -49,7 +50,7 @@ class Batcher:
 
     def __init__(
         self,
-        net: Joinable,
+        net: Network,
         *,
         max_rows: int = 8,
         window_us: float = 0,

@@ -9,14 +9,14 @@ import anyio
 import numpy as np
 
 from nnasync._core.clock import Deadline
+from nnasync._core.execution.network import Network
 from nnasync._core.execution.ports import Port, as_array, in_order
-from nnasync.batching.joining import Joinable
 from nnasync.errors import InvalidArgument, NNError
 from nnasync.hal import Array, Priority
 
 
 async def one_by_one(
-    net: Joinable,
+    net: Network,
     *arrays: Any,
     at_once: int = 8,
     deadline: Deadline | None = None,
@@ -55,7 +55,7 @@ async def one_by_one(
     return joined if len(joined) > 1 else joined[0]
 
 
-def _rows(net: Joinable, arrays: Sequence[Any]) -> list[tuple[Array, ...]]:
+def _rows(net: Network, arrays: Sequence[Any]) -> list[tuple[Array, ...]]:
     """The arguments of each call; raises InvalidArgument where they are none."""
     for port in (*net.inputs, *net.outputs):
         if port.shape[:1] != (1,):

@@ -3,34 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from nnasync._core.clock import Deadline
+from nnasync._core.execution.network import Network
 from nnasync._core.execution.ports import Port, as_array, in_order
 from nnasync.errors import InvalidArgument
-from nnasync.hal import Array, Priority, Shape
+from nnasync.hal import Array, Shape
 
 
-class Joinable(Protocol):
-    """A network whose calls can be joined (`Net` is one)."""
-
-    @property
-    def inputs(self) -> tuple[Port, ...]:
-        """Names, shapes and dtypes of the inputs."""
-
-    @property
-    def outputs(self) -> tuple[Port, ...]:
-        """Names, shapes and dtypes of the outputs."""
-
-    async def __call__(
-        self, *arrays: Any, deadline: Deadline | None = None, priority: Priority | None = None
-    ) -> Any:
-        """Run once."""
-
-
-def check_is_open(net: Joinable) -> None:
+def check_is_open(net: Network) -> None:
     """Raise InvalidArgument unless all inputs leave their first dimension open."""
     for port in net.inputs:
         if port.is_settled or not port.shape or port.shape[0] != 0:
@@ -107,7 +90,7 @@ def sample_of(ports: Sequence[Port]) -> list[Array] | None:
     return arrays
 
 
-def can_be_tried(net: Joinable) -> bool:
+def can_be_tried(net: Network) -> bool:
     """Whether a call of one row can be made up, to measure with: nothing but the rows is open."""
     return not any(0 in port.shape[1:] for port in net.inputs)
 

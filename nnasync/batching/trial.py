@@ -15,7 +15,8 @@ import anyio
 
 from nnasync import hal
 from nnasync._core.clock import now_ns
-from nnasync.batching.joining import Joinable, agree, fitting, joined, sample_of, taken_apart
+from nnasync._core.execution.network import Network
+from nnasync.batching.joining import agree, fitting, joined, sample_of, taken_apart
 from nnasync.batching.members import Member
 from nnasync.batching.rule import Costs
 from nnasync.errors import InvalidArgument
@@ -30,7 +31,7 @@ Call = Callable[..., Awaitable[Any]]
 
 
 async def find_out(
-    net: Joinable, sample: Sequence[Any] | None, most_rows: int, costs: Costs
+    net: Network, sample: Sequence[Any] | None, most_rows: int, costs: Costs
 ) -> BatchingReport:
     """Measure calls that are joined, and calls that are not; what joined ones take is noted.
 
@@ -129,7 +130,7 @@ async def _called(call: Call, arrays: Sequence[Any], failures: list[Exception]) 
 class _JoinedCalls:
     """Calls for a trial: each waits until there are so many, and the last runs them all."""
 
-    def __init__(self, net: Joinable, size: int) -> None:
+    def __init__(self, net: Network, size: int) -> None:
         self._net = net
         self._size = size
         self._members: list[Member] = []

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from nnasync._core.clock import Deadline
-from nnasync._core.execution import Port
+from nnasync._core.execution.network import Network
 from nnasync._core.workers.anyio_threads import in_helper_thread
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Priority
@@ -26,24 +26,8 @@ _QUICK_NUMBERS = 1 << 16
 """And outputs with so many numbers are decoded at once."""
 
 
-class Network(Protocol):
-    """What is used of a compiled network (`nnasync.Net`)."""
-
-    @property
-    def inputs(self) -> tuple[Port, ...]:
-        """Its inputs."""
-        ...
-
-    @property
-    def outputs(self) -> tuple[Port, ...]:
-        """Its outputs."""
-        ...
-
-    async def __call__(
-        self, *arrays: Any, deadline: Deadline | None = None, priority: Priority | None = None
-    ) -> Any:
-        """Run once."""
-        ...
+class LabeledNetwork(Network, Protocol):
+    """What is used of a detection network (`nnasync.Net`)."""
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -63,7 +47,7 @@ class Detector:
 
     def __init__(
         self,
-        net: Network,
+        net: LabeledNetwork,
         head: Head,
         *,
         names: Sequence[str] = (),
