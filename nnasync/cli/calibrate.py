@@ -10,13 +10,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from nnasync import CompileOptions, Net, Options, Runtime, open_runtime, run
 from nnasync.cli.interruption import interruptible
 from nnasync.cli.reference_networks import ReferenceNetwork, reference_networks
-from nnasync.cli.text import HelpFormatter, table
+from nnasync.cli.text import HelpFormatter, json_text, table
 from nnasync.devices import REFERENCE, figures_in, keep_figures
 from nnasync.errors import DeviceError, NNError, Refused
 from nnasync.hal import Array, ExecutionPreference, Model, PerformanceInfo, Struct
@@ -284,7 +283,7 @@ def _print(
 ) -> None:
     if as_json:
         data = {"figures": figures, "deviations": found}
-        print(msgspec.json.format(msgspec.json.encode(data)).decode())
+        print(json_text(data))
         return
     rows = [
         (device, figure, f"{info.exec_time:.3g}", f"{info.power_usage:.3g}")

@@ -9,14 +9,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import anyio
-import msgspec
 
 from nnasync import Options, run
 from nnasync.cli.argument_types import device, positive
 from nnasync.cli.hal_suite import run_hal_suite
 from nnasync.cli.interruption import interruptible
 from nnasync.cli.progress import Progress
-from nnasync.cli.text import HelpFormatter, table
+from nnasync.cli.text import HelpFormatter, json_text, table
 from nnasync.conformance import OWN_CASES, CaseResult, Path, Plan, Report, Selection, driver_facts
 from nnasync.conformance.parallel import run_parallel
 from nnasync.conformance.result_counts import Counts, Failure
@@ -133,11 +132,7 @@ def _version(text: str) -> str:
 def _command(arguments: argparse.Namespace) -> int:
     wants_hal = arguments.suite == _HAL
     _check_options(arguments, _CASES_OPTIONS if wants_hal else _HAL_OPTIONS)
-
-    async def main() -> int:
-        return await (run_hal_suite(arguments) if wants_hal else _run(arguments))
-
-    return run(main)
+    return run(run_hal_suite if wants_hal else _run, arguments)
 
 
 _CASES_OPTIONS = ("place", "spec", "version", "jobs", "path", "timing", "lowering")
@@ -184,8 +179,7 @@ async def _run(arguments: argparse.Namespace) -> int:
         raise InvalidArgument(f"no case in {place} is of these specs and this version")
     if arguments.json:
         data = {"device": plan.device, "duration_s": round(duration_s, 1), **report.as_data()}
-        encoded = msgspec.json.format(msgspec.json.encode(data))
-        await anyio.Path(arguments.json).write_bytes(encoded + b"\n")
+        await anyio.Path(arguments.json).write_bytes(json_text(data).encode() + b"\n")
     print(_text(report, plan.device, duration_s))
     return interruption.exit_code or int(bool(report.counts.failed))
 

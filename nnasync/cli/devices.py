@@ -7,10 +7,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from nnasync import open_runtime, run
-from nnasync.cli.text import HelpFormatter, table
+from nnasync.cli.text import HelpFormatter, json_text, table
 from nnasync.device import Device
 from nnasync.devices import REFERENCE, EngineDevice, installed
 from nnasync.errors import NNError
@@ -67,7 +65,7 @@ def _command(arguments: argparse.Namespace) -> int:
     ]
     ignored = [each.absence for each in missing if each.source != _OURS]
     if arguments.json:
-        print(msgspec.json.format(msgspec.json.encode(described)).decode())
+        print(json_text(described))
     else:
         print(_text(described, ignored))
     return 0

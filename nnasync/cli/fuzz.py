@@ -11,7 +11,7 @@ from typing import Any
 import anyio.to_thread
 
 from nnasync import run
-from nnasync.cli.argument_types import device, positive
+from nnasync.cli.argument_types import device, positive, positive_number
 from nnasync.cli.suite.output import add_output_options, run_suite
 from nnasync.cli.text import HelpFormatter
 from nnasync.devices import installed
@@ -91,7 +91,7 @@ def _add_choices(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--minutes",
-        type=_positive_number,
+        type=positive_number,
         metavar="M",
         help="instead of --runs: go on for so long, with the kinds in turn",
     )
@@ -123,7 +123,7 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--limit",
-        type=_positive_number,
+        type=positive_number,
         default=60.0,
         metavar="S",
         help="an input that takes longer hangs",
@@ -152,13 +152,6 @@ def _kinds(text: str) -> tuple[FuzzKind, ...]:
                 f"{name!r} is no kind of input; these are: {', '.join(known)}"
             )
     return tuple(dict.fromkeys(known[name] for name in names))
-
-
-def _positive_number(text: str) -> float:
-    value = float(text)
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is no positive number")
-    return value
 
 
 def _command(arguments: argparse.Namespace) -> int:

@@ -8,11 +8,10 @@ import time
 from collections.abc import Sequence
 
 import anyio
-import msgspec
 
 from nnasync.cli.interruption import interruptible
 from nnasync.cli.progress import Progress
-from nnasync.cli.text import table
+from nnasync.cli.text import json_text, table
 from nnasync.conformance.hal_suite import (
     CheckResult,
     GroupCounts,
@@ -57,8 +56,7 @@ async def run_hal_suite(arguments: argparse.Namespace) -> int:
         raise InvalidArgument(f"no check of the HAL suite is called {plan.only!r}")
     if arguments.json:
         data = {"device": plan.device, "duration_s": round(duration_s, 1), **report.as_data()}
-        encoded = msgspec.json.format(msgspec.json.encode(data))
-        await anyio.Path(arguments.json).write_bytes(encoded + b"\n")
+        await anyio.Path(arguments.json).write_bytes(json_text(data).encode() + b"\n")
     print(_text(report, plan.device, duration_s))
     return interruption.exit_code or int(bool(report.counts.failed))
 

@@ -136,11 +136,7 @@ def _operations(text: str) -> str:
 def _command(arguments: argparse.Namespace) -> int:
     if arguments.device != TEAM:
         driver_facts(arguments.device)
-
-    async def main() -> int:
-        return await (_replay(arguments) if arguments.replay else _run(arguments))
-
-    return run(main)
+    return run(_replay if arguments.replay else _run, arguments)
 
 
 # -- one saved model

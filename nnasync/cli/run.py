@@ -12,7 +12,6 @@ from typing import Any
 
 import anyio
 import anyio.to_thread
-import msgspec
 import numpy as np
 
 from nnasync import CompileOptions, Net, Runtime, load, now_ns, open_runtime, run, within
@@ -20,7 +19,7 @@ from nnasync.cli.argument_types import add_value_limit, positive
 from nnasync.cli.daemon_thread import in_daemon_thread
 from nnasync.cli.inputs import read_input
 from nnasync.cli.interruption import Interruption, interruptible
-from nnasync.cli.text import HelpFormatter, milliseconds, table
+from nnasync.cli.text import HelpFormatter, json_text, milliseconds, table
 from nnasync.errors import InvalidArgument, MissedDeadline
 from nnasync.hal import Array, Model, Priority, Struct
 from nnasync.tracing import Layer, Phase, Timeline, Tracer, write_trace
@@ -131,10 +130,7 @@ def _milliseconds(text: str) -> float:
 
 
 def _command(arguments: argparse.Namespace) -> int:
-    async def main() -> int:
-        return await _run(arguments)
-
-    return run(main)
+    return run(_run, arguments)
 
 
 async def _run(arguments: argparse.Namespace) -> int:
@@ -317,7 +313,7 @@ def _json(net: Net, runs: Runs, notes: Sequence[str]) -> str:
         "first_ms": None if runs.first_ns is None else runs.first_ns / 1e6,
         **{f"{name}_ms": value / 1e6 for name, value in _percentiles(runs.durations_ns).items()},
     }
-    return msgspec.json.format(msgspec.json.encode(described)).decode()
+    return json_text(described)
 
 
 def _text(net: Net, runs: Runs, notes: Sequence[str]) -> str:

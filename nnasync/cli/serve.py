@@ -16,7 +16,7 @@ import msgspec
 
 from nnasync import Options, open_runtime, run
 from nnasync.cli import certificate
-from nnasync.cli.argument_types import positive
+from nnasync.cli.argument_types import port, positive
 from nnasync.cli.interruption import interruptible
 from nnasync.cli.text import HelpFormatter
 from nnasync.devices import installed
@@ -59,9 +59,9 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--host", default="127.0.0.1", help="the address to listen at (127.0.0.1: this machine)"
     )
-    parser.add_argument("--port", type=_port, default=8000, help="the port for HTTP (8000; 0: any)")
+    parser.add_argument("--port", type=port, default=8000, help="the port for HTTP (8000; 0: any)")
     parser.add_argument(
-        "--grpc-port", type=_port, default=8001, metavar="PORT", help="the port for gRPC (8001)"
+        "--grpc-port", type=port, default=8001, metavar="PORT", help="the port for gRPC (8001)"
     )
     parser.add_argument("--no-grpc", action="store_true", help="serve over HTTP alone")
     _add_security(parser)
@@ -123,13 +123,6 @@ def _add_operation(parser: argparse.ArgumentParser) -> None:
         help="run the threads that talk to clients and wait for deadlines ahead of all other work, "
         "that of other programs too; takes root, CAP_SYS_NICE or a limit RLIMIT_RTPRIO",
     )
-
-
-def _port(text: str) -> int:
-    port = int(text)
-    if not 0 <= port < 2**16:
-        raise argparse.ArgumentTypeError(f"{text} is not a port")
-    return port
 
 
 def _seconds(text: str) -> float:

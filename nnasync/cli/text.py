@@ -7,6 +7,8 @@ import itertools
 import textwrap
 from collections.abc import Iterator, Sequence
 
+import msgspec
+
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):
     """Wraps a description at the width of the terminal, and leaves examples as they are."""
@@ -36,6 +38,11 @@ def _lines(row: Sequence[str], wide: int) -> Iterator[tuple[str, ...]]:
     if wide:
         cells[0] = textwrap.wrap(row[0], wide)
     return itertools.zip_longest(*cells, fillvalue="")
+
+
+def json_text(value: object) -> str:
+    """A value as JSON on several lines, for people and programs."""
+    return msgspec.json.format(msgspec.json.encode(value)).decode()
 
 
 def hanging(line: str, width: int = 80) -> str:

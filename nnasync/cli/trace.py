@@ -8,10 +8,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 
-from nnasync.cli.text import HelpFormatter, milliseconds, table
+from nnasync.cli.text import HelpFormatter, json_text, milliseconds, table
 from nnasync.cli.trace_file import read, spans_of
 from nnasync.hal import Struct
 
@@ -56,7 +55,7 @@ def _command(arguments: argparse.Namespace) -> int:
         "queues": _rows((name, ns) for name, _, ns in spans if name.startswith("queue ")),
     }
     if arguments.json:
-        print(msgspec.json.format(msgspec.json.encode(parts)).decode())
+        print(json_text(parts))
     else:
         print("\n\n".join(_table(head, rows) for head, rows in parts.items() if rows))
     return 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import math
 import sys
 import textwrap
 from collections.abc import Sequence
@@ -13,17 +12,16 @@ from typing import Any
 
 import anyio
 import anyio.to_thread
-import msgspec
 
 from nnasync import Net, Options, Runtime, load, open_runtime, run
-from nnasync.cli.argument_types import add_value_limit, positive
+from nnasync.cli.argument_types import add_value_limit, positive, positive_number
 from nnasync.cli.bench.contestant import Contestant, Refusal, Setting, enter, refusal_of
 from nnasync.cli.bench.figures import Figures, figures_of
 from nnasync.cli.bench.pinned_lowerings import lowering_settings
 from nnasync.cli.bench.rounds import run_rounds
 from nnasync.cli.inputs import read_input
 from nnasync.cli.interruption import interruptible
-from nnasync.cli.text import HelpFormatter, milliseconds, table
+from nnasync.cli.text import HelpFormatter, json_text, milliseconds, table
 from nnasync.errors import GeneralFailure, InvalidArgument
 from nnasync.hal import Array, ExecutionPreference, Model
 
@@ -67,7 +65,11 @@ def add_parser(commands: Any) -> None:
         help="measure this device; may be repeated (all installed ones, and their competition)",
     )
     parser.add_argument(
-        "--seconds", type=_seconds, default=3.0, metavar="S", help="runs of each device last (3)"
+        "--seconds",
+        type=positive_number,
+        default=3.0,
+        metavar="S",
+        help="runs of each device last (3)",
     )
     parser.add_argument(
         "--threads", type=positive, metavar="N", help="cores that may be used (all)"
@@ -92,18 +94,8 @@ def add_parser(commands: Any) -> None:
     parser.set_defaults(command=_command)
 
 
-def _seconds(text: str) -> float:
-    value = float(text)
-    if not (math.isfinite(value) and value > 0):
-        raise argparse.ArgumentTypeError(f"{text} is not a positive number of seconds")
-    return value
-
-
 def _command(arguments: argparse.Namespace) -> int:
-    async def main() -> int:
-        return await _run(arguments)
-
-    return run(main)
+    return run(_run, arguments)
 
 
 async def _run(arguments: argparse.Namespace) -> int:
@@ -227,8 +219,7 @@ async def _print_results(
             "devices": measured,
             "not_run": refused,
         }
-        encoded = msgspec.json.format(msgspec.json.encode(data))
-        await anyio.Path(arguments.json).write_bytes(encoded + b"\n")
+        await anyio.Path(arguments.json).write_bytes(json_text(data).encode() + b"\n")
     print(_text(model, options, measured, refused, arguments.in_flight))
 
 

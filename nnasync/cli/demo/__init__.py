@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import math
 import sys
 from pathlib import Path
 from typing import Any, TextIO
 
-import msgspec
-
 from nnasync import run
+from nnasync.cli.argument_types import positive_number
 from nnasync.cli.demo import page, picture
 from nnasync.cli.demo.demo_timeline import DemoTimeline, timeline_of
 from nnasync.cli.demo.play import DemoOptions, Recording, play
@@ -19,7 +17,7 @@ from nnasync.cli.demo.streams import read_truth
 from nnasync.cli.demo.summary import summarize, text
 from nnasync.cli.demo.view import PlainView, RichView
 from nnasync.cli.demo_data import VideoTruth, WordsTruth
-from nnasync.cli.text import HelpFormatter
+from nnasync.cli.text import HelpFormatter, json_text
 from nnasync.errors import InvalidArgument
 
 __all__ = ["add_parser"]
@@ -50,7 +48,9 @@ def add_parser(commands: Any) -> None:
         epilog=_EXAMPLES,
         formatter_class=HelpFormatter,
     )
-    parser.add_argument("--seconds", type=_seconds, default=60.0, metavar="S", help="length (60)")
+    parser.add_argument(
+        "--seconds", type=positive_number, default=60.0, metavar="S", help="length (60)"
+    )
     parser.add_argument("--camera", type=int, metavar="N", help="see through /dev/videoN")
     parser.add_argument(
         "--microphone",
@@ -65,7 +65,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--no-low", dest="low", action="store_const", const=0, help="no LOW load")
     parser.add_argument(
         "--alone-seconds",
-        type=_seconds,
+        type=positive_number,
         default=3.0,
         metavar="S",
         help="how long the sound and the LOW load are measured alone first (3)",
@@ -81,13 +81,6 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--json", action="store_true", help="print the summary as JSON")
     parser.add_argument("--data", type=Path, metavar="DIR", help="other clips and networks")
     parser.set_defaults(command=_command)
-
-
-def _seconds(value: str) -> float:
-    seconds = float(value)
-    if not (math.isfinite(seconds) and seconds > 0):
-        raise argparse.ArgumentTypeError(f"{value} is not a positive number of seconds")
-    return seconds
 
 
 def _command(arguments: argparse.Namespace) -> int:
@@ -133,7 +126,7 @@ def _view(names: tuple[str, ...], out: TextIO, *, plain: bool) -> PlainView | Ri
 
 
 def _json(value: Any) -> str:
-    return msgspec.json.format(msgspec.json.encode(value)).decode()
+    return json_text(value)
 
 
 def _write(folder: Path, timeline: DemoTimeline, summary: str) -> None:

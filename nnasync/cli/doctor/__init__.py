@@ -11,7 +11,7 @@ import msgspec
 
 from nnasync import Options
 from nnasync.cli.doctor.around import folder_lines, listener_lines, media_lines, package_lines
-from nnasync.cli.text import HelpFormatter, hanging, table
+from nnasync.cli.text import HelpFormatter, hanging, json_text, table
 from nnasync.devices import InstalledDevice, installed, state_folder
 from nnasync.machine import (
     Costs,
@@ -88,7 +88,7 @@ class _Examination(msgspec.Struct, frozen=True):
 def _command(arguments: argparse.Namespace) -> int:
     found = _examine(arguments)
     if arguments.json:
-        print(msgspec.json.format(msgspec.json.encode(found)).decode())
+        print(json_text(found))
     else:
         print(_text(found))
     return 1 if any(each.hinders for each in found.obstacles) else 0

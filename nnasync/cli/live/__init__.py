@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from nnasync import run
+from nnasync.cli.argument_types import port
 from nnasync.cli.interruption import interruptible
 from nnasync.cli.text import HelpFormatter
 from nnasync.errors import InvalidArgument
@@ -56,7 +57,7 @@ def add_parser(commands: Any) -> None:
         '("rtsp://camera.local/stream"), or a camera by its number or path',
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen at (127.0.0.1)")
-    parser.add_argument("--port", type=_port, default=8765, help="port (8765; 0 takes a free one)")
+    parser.add_argument("--port", type=port, default=8765, help="port (8765; 0 takes a free one)")
     parser.add_argument(
         "--token",
         type=_token,
@@ -81,13 +82,6 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("--data", type=Path, metavar="DIR", help="other clips and networks")
     parser.set_defaults(command=_command)
-
-
-def _port(text: str) -> int:
-    port = int(text)
-    if not 0 <= port < 2**16:
-        raise argparse.ArgumentTypeError(f"{text} is not a port")
-    return port
 
 
 def _token(text: str) -> str:

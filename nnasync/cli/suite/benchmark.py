@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import math
 from pathlib import Path
 from typing import Any
 
 import anyio.to_thread
 
-from nnasync.cli.argument_types import device
+from nnasync.cli.argument_types import device, positive_number
 from nnasync.cli.suite.output import add_output_options, run_suite
 from nnasync.cli.suite.own_models import own_subjects
 from nnasync.cli.text import HelpFormatter
@@ -71,7 +70,7 @@ def add_part(parts: Any) -> None:
     )
     parser.add_argument(
         "--scale",
-        type=_scale,
+        type=positive_number,
         default=1.0,
         metavar="X",
         help="how much longer all measurements take, and the share of the data (1)",
@@ -94,13 +93,6 @@ def add_part(parts: Any) -> None:
     )
     add_output_options(parser)
     parser.set_defaults(command=_command)
-
-
-def _scale(text: str) -> float:
-    value = float(text)
-    if not (math.isfinite(value) and value > 0):
-        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
-    return value
 
 
 def _command(arguments: argparse.Namespace) -> int:

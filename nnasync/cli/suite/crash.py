@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import math
 from pathlib import Path
 from typing import Any
 
 from nnasync.cli import demo_data
-from nnasync.cli.argument_types import device
+from nnasync.cli.argument_types import device, positive_number
 from nnasync.cli.suite.output import add_output_options, run_suite
 from nnasync.cli.text import HelpFormatter
 from nnasync.devices import installed
@@ -16,7 +15,7 @@ from nnasync.errors import InvalidArgument
 from nnasync.suites import Gathering
 from nnasync.suites.crash import MODES, CrashPlan, expected_rows, run_crash
 
-__all__ = ["add_part", "add_targets", "networks_in", "scale", "wanted_devices"]
+__all__ = ["add_part", "add_targets", "networks_in", "wanted_devices"]
 
 ALL = "all"
 OWN = ("digits.nnm", "words.nnm", "detector.nnm")
@@ -44,7 +43,7 @@ def add_part(parts: Any) -> None:
     add_targets(parser)
     parser.add_argument(
         "--scale",
-        type=scale,
+        type=positive_number,
         default=1.0,
         metavar="X",
         help="how long it takes: 1 is more than an hour a device, 4 are the times of the tests "
@@ -72,14 +71,6 @@ def add_targets(parser: argparse.ArgumentParser) -> None:
         metavar="FOLDER",
         help=f"networks to use, files with {', '.join(SUFFIXES)} (those that come with nnasync)",
     )
-
-
-def scale(text: str) -> float:
-    """A positive number."""
-    value = float(text)
-    if not (math.isfinite(value) and value > 0):
-        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
-    return value
 
 
 def wanted_devices(names: list[str] | None) -> tuple[str, ...]:

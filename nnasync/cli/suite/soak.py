@@ -6,7 +6,8 @@ import argparse
 import shlex
 from typing import Any
 
-from nnasync.cli.suite.crash import add_targets, networks_in, scale, wanted_devices
+from nnasync.cli.argument_types import positive_number
+from nnasync.cli.suite.crash import add_targets, networks_in, wanted_devices
 from nnasync.cli.suite.output import add_output_options, run_suite
 from nnasync.cli.text import HelpFormatter
 from nnasync.suites import Gathering
@@ -36,13 +37,17 @@ def add_part(parts: Any) -> None:
     add_targets(parser)
     parser.add_argument(
         "--hours",
-        type=scale,
+        type=positive_number,
         default=1.0,
         metavar="H",
         help="how long, of which each device has an even share (1)",
     )
     parser.add_argument(
-        "--every", type=scale, default=5.0, metavar="S", help="seconds between samples (5)"
+        "--every",
+        type=positive_number,
+        default=5.0,
+        metavar="S",
+        help="seconds between samples (5)",
     )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of all that is drawn (0)")
     add_output_options(parser)
