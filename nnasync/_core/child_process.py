@@ -204,10 +204,10 @@ class _Pipe(ByteReceiveStream):
 
 @asynccontextmanager
 async def child_process(
-    arguments: Sequence[str], *, errors: int | IO[Any] | None = None, leads: bool = True
+    arguments: Sequence[str], *, leads: bool = True
 ) -> AsyncIterator[ChildProcess]:
     """A child that ends with the block."""
-    child = await ChildProcess.start(arguments, errors=errors, leads=leads)
+    child = await ChildProcess.start(arguments, leads=leads)
     try:
         yield child
     finally:

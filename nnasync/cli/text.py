@@ -45,11 +45,11 @@ def json_text(value: object) -> str:
     return msgspec.json.format(msgspec.json.encode(value)).decode()
 
 
-def hanging(line: str, width: int = 80) -> str:
+def hanging(line: str) -> str:
     """A line wrapped between words, where it goes on two columns further in than it begins."""
     indent = " " * (len(line) - len(line.lstrip()) + 2)
     return textwrap.fill(
-        line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        line, 80, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
     )
 
 

@@ -35,7 +35,6 @@ class Purse:
         self._loads_in_ms = loads_in_ms
         self._took_ns: dict[str, float] = {}
         self._reserve_ns = _FIRST_RESERVE * limit_ns
-        self._reference_ns = 0.0
 
     def note(self, devices: Sequence[str], took_ns: float) -> None:
         """What preparing a contender of these devices took."""
@@ -44,7 +43,6 @@ class Purse:
 
     def note_reference(self, run_ns: float, slice_ns: float, count: int) -> None:
         """What a run of the reference took, of a turn of measuring, and how many compete."""
-        self._reference_ns = run_ns
         runs = _RUNS_OF_REFERENCE + _RUNS_OF_ANOTHER * count
         self._reserve_ns = runs * run_ns + _TURNS * slice_ns * (count + 1)
 

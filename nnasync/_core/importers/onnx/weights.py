@@ -26,7 +26,7 @@ class WeightedLayer(msgspec.Struct, frozen=True, eq=False):
 
 
 def quantized_layer(
-    scope: OnnxScope, step: Step, order: tuple[int, ...], channel_axis: int, bias: str = ""
+    scope: OnnxScope, step: Step, order: tuple[int, ...], channel_axis: int
 ) -> WeightedLayer | None:
     """The operands of a quantized layer, or None where it is one of floats.
 
@@ -40,7 +40,7 @@ def quantized_layer(
     if step.factors is not None or weights.numbers.dtype.itemsize != 1:
         return None
     channels = weights.numbers.shape[order[channel_axis]]
-    bias = bias or (node.inputs[2] if scope.has(node, 2) else "")
+    bias = node.inputs[2] if scope.has(node, 2) else ""
     sums = _bias(scope, bias, x.scale, weights, channels)
     filters = _filters(scope, x, weights, order, channel_axis)
     if sums is None or filters is None:

@@ -11,7 +11,7 @@ from nnasync._core.drivers.litert.graph import LiteRTGraph, Lower
 from nnasync._core.drivers.litert.node import Node
 from nnasync._core.drivers.litert.operands import retyped
 from nnasync._core.formats.litert_limits import LiteRTUnsupported
-from nnasync.hal import OperandType, OperationType, Shape, is_quantized
+from nnasync.hal import OperandType, OperationType, is_quantized
 from nnasync.kernels import Tensor
 
 _NAMES = {
@@ -67,9 +67,9 @@ def _mean(graph: LiteRTGraph, node: Node, inputs: Sequence[int], options: Option
     graph.emit("QUANTIZE", [result], [graph.output(node)], "QuantizeOptions")
 
 
-def _single(graph: LiteRTGraph, node: Node, shape: Shape = ()) -> int:
+def _single(graph: LiteRTGraph, node: Node) -> int:
     """A tensor without dimensions, which the HAL does not have."""
-    return graph.like(graph.result(node), shape)
+    return graph.like(graph.result(node), ())
 
 
 def _place(graph: LiteRTGraph, node: Node) -> None:
