@@ -20,7 +20,7 @@ from nnasync._core.compilation.report import Fate
 from nnasync._core.compilation.samples import samples_of
 from nnasync._core.compilation.trials import EngineTrial
 from nnasync._core.drivers import DRIVERS, built_in, is_installed
-from nnasync._core.engine_device import EnginePreparedModel
+from nnasync._core.engine_device.bindings import Bindings
 from nnasync._core.plans.staged import StagedCall
 from nnasync._core.state_files import state_folder
 from nnasync.errors import GeneralFailure, MissedDeadline, MissedDeadlineTransient
@@ -216,13 +216,13 @@ async def test_the_memory_of_the_first_call_is_bound_where_its_plan_is_made(
     clock: ManualClock, monkeypatch: pytest.MonkeyPatch, patient: None
 ) -> None:
     bound: list[threading.Thread] = []
-    bind = EnginePreparedModel._bind
+    bind = Bindings.bind
 
-    def noted(prepared: EnginePreparedModel, request: Request) -> Any:
+    def noted(bindings: Bindings, request: Request) -> Any:
         bound.append(threading.current_thread())
-        return bind(prepared, request)
+        return bind(bindings, request)
 
-    monkeypatch.setattr(EnginePreparedModel, "_bind", noted)
+    monkeypatch.setattr(Bindings, "bind", noted)
     devices = quick(clock), slow(clock), REFERENCE
     async with competing(*devices) as rt, rt.compile(chain(2), options=FIRST) as net:
         (thread,) = bound

@@ -58,7 +58,7 @@ def validations(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         seen.append(id(request))
         validate_request(model, request, **options)
 
-    monkeypatch.setattr("nnasync._core.engine_device.prepared.validate_request", validate)
+    monkeypatch.setattr("nnasync._core.engine_device.bindings.validate_request", validate)
     return seen
 
 
@@ -258,7 +258,7 @@ async def test_a_call_that_can_reads_other_arrays_in_place(rigs: Rigs) -> None:
         def rewind(self) -> None:
             read.clear()
 
-    prepared._binding(row.request).idle[:] = [Reader()]
+    prepared._bindings.of(row.request).idle[:] = [Reader()]
     mine, own = np.full(row.x.shape, 7, row.x.dtype), row.x.tolist()
     assert prepared.run_now(row.request, DEFAULT_CONFIG, [mine])
     assert read[0] is mine

@@ -162,7 +162,7 @@ async def test_bound_once(rigs: Rigs) -> None:
     for _ in range(5):
         for request in requests:
             await prepared.execute(request)
-            given_back(prepared._binding(request))
+            given_back(prepared._bindings.of(request))
     assert engine.counters.bind == 2
     del request, requests
     collected()
@@ -173,7 +173,7 @@ async def test_what_a_run_says_is_the_same_each_time(rigs: Rigs) -> None:
     """So who sends it on need not look into it."""
     rig, prepared, row = await ready(rigs)
     buffer = await allocated(rig, prepared)
-    binding = prepared._binding(writing(buffer, row))
+    binding = prepared._bindings.of(writing(buffer, row))
     first, second = binding.take(), binding.take()
     assert first is not second
     for call in (first, second):
@@ -362,7 +362,7 @@ async def test_a_stopped_run_keeps_its_claim(rigs: Rigs) -> None:
     await filled(buffer)
     request = writing(buffer, row)
     for raised, ends in ((YIELD, "run"), (ABORT, "rewind")):
-        call: Any = prepared._binding(request).take()
+        call: Any = prepared._bindings.of(request).take()
         assert isinstance(call, SteadyCall)
         stop = StopFlag()
         stop.raised = raised

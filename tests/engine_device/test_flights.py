@@ -56,7 +56,7 @@ def left_to_workers(rig: Rig) -> None:
 
 def kept(prepared: EnginePreparedModel, row: Row) -> Flight | None:
     """The execution that the next call of this request may be."""
-    return prepared._binding(row.request).flight
+    return prepared._bindings.of(row.request).flight
 
 
 async def over(flight: Flight) -> None:
@@ -257,7 +257,7 @@ async def test_a_call_that_is_exchanged_is_kept_by_nothing(rigs: Rigs) -> None:
         await until(lambda: prepared.has_let_go(row.request))
 
     def exchange(made: Callable[[], BoundCall]) -> None:
-        prepared._binding(row.request).exchange(lambda _: made())
+        prepared._bindings.of(row.request).exchange(lambda _: made())
 
     def first() -> Idle:
         old.append(weakref.ref(call := Idle()))

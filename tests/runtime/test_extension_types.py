@@ -137,7 +137,7 @@ class _Call(BoundCall):
 
 def prepared_of(device: Any) -> list[Any]:
     """The models of a device that are prepared and not closed."""
-    return [each for each in device._all_prepared() if each._plan is not None]
+    return [each for each in device._all_prepared() if each._bindings.plan is not None]
 
 
 PICTURE = ((PIXEL, (2, 2)),)

@@ -38,7 +38,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_leaks")]
 def plan_of(net: nn.Net) -> Any:
     prepared = net._prepared
     assert isinstance(prepared, EnginePreparedModel)
-    return prepared._plan
+    return prepared._bindings.plan
 
 
 def users(rt: nn.Runtime) -> list[int]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import weakref
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 from nnasync._core.clock import Deadline, now_ns
 from nnasync._core.deferred import deferred
 from nnasync._core.device_helpers import begun_at
-from nnasync._core.engine_device.binding import Binding, SizedCall, bound_to_pools, check_sizes
+from nnasync._core.engine_device.binding import Binding, SizedCall
+from nnasync._core.engine_device.bindings import Bindings
 from nnasync._core.engine_device.engine_burst import EngineBurst, EngineBurstContext
 from nnasync._core.engine_device.fast_state import FastState
 from nnasync._core.engine_device.gates import ConcurrencyGate, Dependencies
@@ -20,7 +20,6 @@ from nnasync._core.engine_device.plan_users import Level, PlanUsers, has_loops
 from nnasync._core.engine_device.quick_run import QuickRun
 from nnasync._core.plans.guarded import Health
 from nnasync._core.plans.staged import StagedPlan, bare
-from nnasync._core.validation import validate_request
 from nnasync._core.workers import Call, Task, Workers, contained
 from nnasync._core.workers.admission import NEXT_TURN, RUN, SPREAD, WORKER, Admission
 from nnasync.engine.contract import Plan
@@ -30,7 +29,6 @@ from nnasync.errors import (
     InvalidArgument,
     MissedDeadlineTransient,
     NNError,
-    OutputInsufficientSize,
     because,
 )
 from nnasync.fences import Fence, signaled
@@ -86,13 +84,12 @@ class EnginePreparedModel:
         self._workers = workers
         self._health = health
         self._model = model
-        self._plan: Plan | None = plan
         self._tries_ahead = tries_ahead
         self._gate = ConcurrencyGate(workers, concurrency)
         self._name = name
         self._buffers = buffers
-        self._shapes = tuple(OutputShape(operand.dimensions) for operand in self._outputs())
-        self._result = ExecutionResult(self._shapes)
+        self.shapes = tuple(OutputShape(operand.dimensions) for operand in self._outputs())
+        self._result = ExecutionResult(self.shapes)
         # How long a loop takes depends on its data: it never holds the thread of a caller.
         self.runs_here = runs_inline and not has_loops(model)
         self._inline = workers.inline
@@ -100,17 +97,21 @@ class EnginePreparedModel:
             is_fully_specified(operand.type, operand.dimensions) for operand in self._outputs()
         )
         self._users = PlanUsers()
-        self._begin_anew(priority, Estimate())
+        self._begin_anew(plan, priority, Estimate())
 
-    def _begin_anew(self, priority: Priority, estimate: Estimate) -> None:
+    def _begin_anew(self, plan: Plan, priority: Priority, estimate: Estimate) -> None:
         """Make what each prepared model of a plan has for itself."""
         self.usual = Level(priority, estimate)
-        self._levels = {priority: self.usual}
+        self.by_priority = {priority: self.usual}
+        """What is known of executions of each priority; their tasks are known by this owner."""
         self._most_urgent = Priority.HIGH
-        self._bindings: dict[int, Binding] = {}
+        self._bindings = Bindings(
+            self, self._model, plan, name=self._name, shapes=self.shapes, buffers=self._buffers
+        )
         self._runs_at_trim = 0
         self._fast_states: list[FastState] = []
-        self._is_counted = True
+        self.is_counted = True
+        """Whether executions are the application's, which statistics count."""
         self.client = 0
         """The client that owns these executions, by its number; set before the first execution."""
         self._users.join(self)
@@ -121,9 +122,9 @@ class EnginePreparedModel:
 
         It begins with what this one has learnt of the runs. Raises DeviceUnavailable when closed.
         """
-        self._open_plan()
+        plan = self._bindings.open_plan()
         twin = copy.copy(self)
-        twin._begin_anew(priority, self.estimate.copy())
+        twin._begin_anew(plan, priority, self.estimate.copy())
         return twin
 
     @property
@@ -139,7 +140,7 @@ class EnginePreparedModel:
     @property
     def levels(self) -> list[Level]:
         """What is known of executions of each priority that there were, most urgent first."""
-        return sorted(self._levels.values(), key=lambda level: -level.priority)
+        return sorted(self.by_priority.values(), key=lambda level: -level.priority)
 
     @property
     def priority(self) -> Priority:
@@ -161,7 +162,7 @@ class EnginePreparedModel:
         self, request: Request, config: ExecutionConfig, *, is_spread: bool = False
     ) -> ExecutionResult:
         """Run on a worker, or on the thread of a loop too where it `is_spread`."""
-        binding = self._bindings.get(id(request)) or self._bind(request)
+        binding = self._bindings.get(id(request)) or self._bindings.bind(request)
         task = self._task(binding, config)
         task.is_spread = is_spread and self._workers.loop_share.arm()
         self._gate.submit_for_loop(task)
@@ -221,7 +222,7 @@ class EnginePreparedModel:
         The trial reads arbitrary data from its memory, so its failure means nothing. A plan that
         nobody has measured is tried, and measured, where its engine `tries_ahead`.
         """
-        binding = self._binding(request)
+        binding = self._bindings.of(request)
         is_known = self.estimate.samples > 0
         may_run = self.runs_here and tries and (is_known or self._tries_ahead)
         if binding.is_managed or not may_run or not self._gate.try_enter():
@@ -252,7 +253,7 @@ class EnginePreparedModel:
         """
         if not self.runs_here:
             return 0
-        self._is_counted = False
+        self.is_counted = False
         warmed_up = warmup.warm_up_calls(
             self._workers, self.estimate, calls, self.runs_here_now, deadline
         )
@@ -261,7 +262,7 @@ class EnginePreparedModel:
                 return await warmed_up
             return 0
         finally:
-            self._is_counted = True
+            self.is_counted = True
 
     def runs_here_now(self) -> bool:
         """Whether an execution that began now would run on this thread."""
@@ -288,10 +289,12 @@ class EnginePreparedModel:
         """The shortest way to run a request on this thread, where there is one."""
         if self.client or not self._gate.is_open or not self.runs_here:
             return None
-        binding = self._binding(request)
+        binding = self._bindings.of(request)
         if binding.is_managed:
             return None
-        return QuickRun(self, request, binding, self._workers, self._health, self._name)
+        return QuickRun(
+            self, request, binding, self._bindings, self._workers, self._health, self._name
+        )
 
     def launch_now(self, request: Request, config: ExecutionConfig) -> Launched | None:
         """Launch and run on this thread if that is cheaper than waking another; otherwise None."""
@@ -337,7 +340,7 @@ class EnginePreparedModel:
         config: ExecutionConfig = DEFAULT_CONFIG,
     ) -> Launched:
         """Launch behind fences, from any thread; nothing runs on that."""
-        task = self._task(self._binding(request), config)
+        task = self._task(self._bindings.of(request), config)
         if not wait_for:
             self._gate.submit(task, held=False)
             return Launched(task, self._workers, measure=config.measure)
@@ -367,7 +370,7 @@ class EnginePreparedModel:
         ordered: bool = True,
     ) -> EngineBurstContext:
         """The same, at once and from any thread; unless `ordered`, requests run side by side."""
-        self._open_plan()
+        self._bindings.open_plan()
         fast_state = FastState(self._workers)
         server = bursts.BurstServer(
             self.begin,
@@ -384,7 +387,7 @@ class EnginePreparedModel:
 
     def open_burst(self) -> EngineBurst:
         """A burst of who has this in its process: it takes requests as they are."""
-        self._open_plan()
+        self._bindings.open_plan()
         fast_state = FastState(self._workers)
         burst = EngineBurst(self.run_now, self.begin, fast_state)
         self._fast_states.append(fast_state)
@@ -397,13 +400,12 @@ class EnginePreparedModel:
 
     async def close(self) -> None:
         """Release the bindings and the plan's scratch memory; executions in flight are answered."""
-        plan, self._plan = self._plan, None
+        plan = self._bindings.close()
         self.runs_here = False
         text = f"{self._name} was closed while this was in flight"
         closed = because("closing", DeviceUnavailable(text))
-        self._workers.dismiss(self._levels, closed)
+        self._workers.dismiss(self.by_priority, closed)
         self._workers.expect_no_more(self)
-        self._bindings.clear()
         for fast_state in self._fast_states:
             fast_state.leave()
         if self._users.leave(self) and plan is not None:
@@ -411,7 +413,7 @@ class EnginePreparedModel:
 
     def trim(self) -> None:
         """Give scratch back that was not used since the last call; a hot burst keeps it."""
-        plan = self._plan
+        plan = self._bindings.plan
         over = [fast_state for fast_state in tuple(self._fast_states) if not fast_state.look()]
         for fast_state in over:
             self._fast_states.remove(fast_state)
@@ -427,50 +429,11 @@ class EnginePreparedModel:
         for binding in tuple(self._bindings.values()):
             binding.exchange(bare)
 
-    # -- binding requests
-
-    def _binding(self, request: Request) -> Binding:
-        return self._bindings.get(id(request)) or self._bind(request)
-
-    def _bind(self, request: Request) -> Binding:
-        plan = self._open_plan()
-        self._validate(request)
-        if any(isinstance(pool, int) for pool in request.pools):
-            return self._kept(request, self._bound_by_tokens(plan, request))
-        return self._kept(request, bound_to_pools(self._name, plan, self._model.main, request))
-
-    def _kept(self, request: Request, binding: Binding) -> Binding:
-        """Keep a binding for as long as its request lives."""
-        key, bindings = id(request), self._bindings
-        binding.reference = weakref.ref(request, lambda _: bindings.pop(key, None))
-        bindings[key] = binding
-        return binding
-
-    def _bound_by_tokens(self, plan: Plan, request: Request) -> Binding:
-        known = self._buffers()
-        if known is None:
-            raise InvalidArgument(
-                f"{self._name}: a memory token of the request stands for no buffer: the device has "
-                "allocated none"
-            )
-        binding = tokens.TokenBinding(self, self._model, plan, request, known, self._shapes)
-        try:
-            check_sizes(self._name, binding.outputs, self._outputs())
-        except OutputInsufficientSize:
-            binding.fail(binding.take())
-            raise
-        return binding
-
-    def _validate(self, request: Request) -> None:
-        validate_request(self._model, request, unspecified_outputs=True)
-        if any(argument.has_no_value for argument in request.outputs):
-            raise InvalidArgument(f"{self._name}: an output cannot be omitted")
-
     def _is_settled(self, request: Request) -> bool:
         """Whether model and request together state the shapes of all outputs."""
         if self._settled:
             return True
-        return len(request.outputs) != len(self._shapes) or all(
+        return len(request.outputs) != len(self.shapes) or all(
             is_fully_specified(operand.type, argument.dimensions or operand.dimensions)
             for argument, operand in zip(request.outputs, self._outputs(), strict=True)
         )
@@ -480,11 +443,6 @@ class EnginePreparedModel:
         return [main.operands[index] for index in main.output_indexes]
 
     # -- running
-
-    def _open_plan(self) -> Plan:
-        if self._plan is None:
-            raise because("closing", DeviceUnavailable(f"{self._name} is closed"))
-        return self._plan
 
     def _admission(
         self,
@@ -503,11 +461,11 @@ class EnginePreparedModel:
     def _level(self, priority: Priority) -> Level:
         """What executions of a priority have in common; that of its own is `usual`."""
         priority = min(priority, self._most_urgent)
-        level = self._levels.get(priority)
+        level = self.by_priority.get(priority)
         if level is None:
             self._workers.expect(priority, self)
             level = Level(priority, self.usual.estimate.copy())
-            level = self._levels.setdefault(priority, level)
+            level = self.by_priority.setdefault(priority, level)
         return level
 
     def _run_inline(
@@ -521,7 +479,7 @@ class EnginePreparedModel:
         measure = config.measure
         entered_ns = now_ns() if measure else 0
         try:
-            binding = self._bindings.get(id(request)) or self._bind(request)
+            binding = self._bindings.get(id(request)) or self._bindings.bind(request)
             call = binding.take()
             try:
                 if given is not None and not call.reads_given:
@@ -551,7 +509,7 @@ class EnginePreparedModel:
         self._workers.turns.here.leave()
         level = self.usual if config.priority is None else self._level(config.priority)
         task = Task(call, level.priority, level.estimate, config.deadline_ns, self._name)
-        task.client, task.is_counted, task.owner = self.client, self._is_counted, self._levels
+        task.client, task.is_counted, task.owner = self.client, self.is_counted, self.by_priority
         task.stop.loop_timeout_ns, task.stop.priority = config.loop_timeout_ns, level.priority
         task.returns = binding.taker(task.fence) if binding.is_managed else binding.give_back
         return task
@@ -564,7 +522,7 @@ class EnginePreparedModel:
     def _result_of(self, call: Call, timing: Timing | None) -> ExecutionResult:
         if isinstance(call, SizedCall):
             return ExecutionResult(call.shapes, timing or Timing())
-        return self._result if timing is None else ExecutionResult(self._shapes, timing)
+        return self._result if timing is None else ExecutionResult(self.shapes, timing)
 
     def begin(
         self,
@@ -576,7 +534,7 @@ class EnginePreparedModel:
         release: Callable[[], None],
     ) -> Callable[[], None] | None:
         """Begin one execution of a burst, from any thread (`burst.Begin`)."""
-        task = self._task(self._binding(request), config)
+        task = self._task(self._bindings.of(request), config)
 
         def answer(fence: Fence) -> None:
             error = fence.error

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Sequence
 from typing import Protocol
 
 from nnasync._core.engine_device.binding import Binding, SizedCall
+from nnasync._core.engine_device.bindings import Bindings
 from nnasync._core.engine_device.plan_users import Level
 from nnasync._core.plans.guarded import Health
 from nnasync._core.workers import Workers
@@ -26,14 +27,11 @@ class _Owner(Protocol):
 
     usual: Level
     runs_here: bool
-    _is_counted: bool
-    _bindings: dict[int, Binding]
-    _shapes: tuple[OutputShape, ...]
+    is_counted: bool
+    shapes: tuple[OutputShape, ...]
 
     @property
-    def _levels(self) -> object: ...
-
-    def _binding(self, request: Request) -> Binding: ...
+    def by_priority(self) -> object: ...
 
     def execute(self, request: Request) -> Awaitable[object]: ...
 
@@ -46,6 +44,7 @@ class QuickRun:
 
     __slots__ = (
         "_binding",
+        "_bindings",
         "_health",
         "_here",
         "_idle",
@@ -63,6 +62,7 @@ class QuickRun:
         owner: _Owner,
         request: Request,
         binding: Binding,
+        bindings: Bindings,
         workers: Workers,
         health: Health | None,
         name: str,
@@ -70,6 +70,7 @@ class QuickRun:
         self._owner = owner
         self._request = request
         self._binding = binding
+        self._bindings = bindings
         self._idle = binding.idle
         self._workers = workers
         self._lane = lane = workers.inline
@@ -77,7 +78,7 @@ class QuickRun:
         self._queued = lane.queued
         self._health = _SOUND if health is None else health
         self._name = name
-        self.output_shapes: Sequence[OutputShape] = owner._shapes
+        self.output_shapes: Sequence[OutputShape] = owner.shapes
         """Those of the last run, whether they were known before it or not."""
 
     def run(self, given: Sequence[Array] | None, deadline_ns: int) -> bool:
@@ -138,8 +139,8 @@ class QuickRun:
 
     async def run_beside(self, request: Request) -> None:
         """Run another request beside others, on whichever thread is free first."""
-        owner, lane, workers = self._owner, self._lane, self._workers
-        binding = owner._bindings.get(id(request)) or owner._binding(request)
+        owner, lane, workers, bindings = self._owner, self._lane, self._workers, self._bindings
+        binding = bindings.get(id(request)) or bindings.bind(request)
         flight, was_observed = self._flight(binding), bool(workers.tracer.instruments)
         flight.is_spread = flight.stop.has_others = workers.loop_share.arm()
         try:
@@ -175,9 +176,9 @@ class QuickRun:
         binding.flight = None
         if flight is None or not flight.renew(call, usual.estimate):
             flight = Flight(call, usual.priority, usual.estimate, self._name)
-            flight.owner, flight.returns = self._owner._levels, idle.append
+            flight.owner, flight.returns = self._owner.by_priority, idle.append
             flight.stop.priority = usual.priority
-        flight.is_counted = self._owner._is_counted
+        flight.is_counted = self._owner.is_counted
         return flight
 
 
