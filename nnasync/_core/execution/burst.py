@@ -29,6 +29,7 @@ from nnasync._core.execution.calls import (
     BurstStatistics,
     OrderedCalls,
 )
+from nnasync._core.execution.depth_limit import DepthLimit, OnFull
 from nnasync._core.execution.launch_arguments import config_of
 from nnasync._core.execution.measured import MeasuredCalls
 from nnasync._core.execution.placing import placed
@@ -36,7 +37,6 @@ from nnasync._core.execution.ports import Ports, R, in_order, out_in_order
 from nnasync._core.execution.prepared_kinds import is_inline
 from nnasync._core.execution.quick_calls import QuickCalls, quick_calls
 from nnasync._core.execution.remote_line import RemoteLine
-from nnasync._core.execution.room import OnFull, Room
 from nnasync._core.execution.slots import MemorySource, own_memory
 from nnasync._core.execution.stream_state import StreamState
 from nnasync._core.wakeup import Waiter, Wakeup, cancellation_pending, checkpoint_if_cancelled
@@ -102,7 +102,7 @@ class Burst(OrderedCalls, MeasuredCalls[R]):
         self._model = model
         self._ports = ports
         self._prepared = prepared
-        self._room = Room(depth, on_full, workers.watchdog)
+        self._limit = DepthLimit(depth, on_full, workers.watchdog)
         self._owner = owner
         self._config = config_of(None, priority, measure=False)
         self._tally_of, self._tally = tally, tally(priority)
@@ -207,7 +207,7 @@ class Burst(OrderedCalls, MeasuredCalls[R]):
     ) -> Any:
         """A call of any form, at once or in its turn; most are one array that fits and is cheap."""
         self._check(deadline)
-        if self._room.is_full or cancellation_pending():
+        if self._limit.is_full or cancellation_pending():
             await self._let_in(deadline)
         config = self._config
         if measure or deadline is not None or priority is not None:
@@ -230,7 +230,7 @@ class Burst(OrderedCalls, MeasuredCalls[R]):
         if answer is None and deadline is not None:
             self._check_heard(slot, config.deadline_ns)
         call = BurstCall(slot, requests, config)
-        self._room.enter()
+        self._limit.enter()
         self._submitted += 1
         try:
             if answer is not None:
@@ -242,7 +242,7 @@ class Burst(OrderedCalls, MeasuredCalls[R]):
             if call.outcome is None:
                 await self._wait(call)
         finally:
-            self._room.leave()
+            self._limit.leave()
         return self._finish(call, outs)
 
     def _tally_at(self, priority: Priority | None) -> Tally:
@@ -264,13 +264,13 @@ class Burst(OrderedCalls, MeasuredCalls[R]):
         """
         if self._state is None:
             return {}
-        with self._room.held():
+        with self._limit.held():
             return await self._state.read()
 
     async def load_state(self, values: Mapping[str, Any]) -> None:
         """Set the stream's state; every state must be given. Raises InvalidArgument, BadState."""
         if self._state is not None:
-            with self._room.held():
+            with self._limit.held():
                 self._state.load(values)
         elif values:
             raise BadState("this network carries no state")
@@ -278,7 +278,7 @@ class Burst(OrderedCalls, MeasuredCalls[R]):
     async def reset(self) -> None:
         """Set the state to zeroes, as at the beginning of the stream; raises BadState."""
         if self._state is not None:
-            with self._room.held():
+            with self._limit.held():
                 self._state.begin()
 
     def statistics(self) -> BurstStatistics:
@@ -286,8 +286,8 @@ class Burst(OrderedCalls, MeasuredCalls[R]):
         return BurstStatistics(
             submitted=self._submitted,
             succeeded=self._succeeded,
-            failed=self._submitted - self._succeeded - self._room.in_flight,
-            in_flight=self._room.in_flight,
+            failed=self._submitted - self._succeeded - self._limit.in_flight,
+            in_flight=self._limit.in_flight,
             hot=self._open and self._line is not None and self._line.is_hot,
         )
 
@@ -303,7 +303,7 @@ class Burst(OrderedCalls, MeasuredCalls[R]):
         error = because("closing", DeviceUnavailable(text))
         with self._lock:
             pending, self._pending = list(self._pending), deque()
-        self._room.close(error)
+        self._limit.close(error)
         for call in pending:
             self._withdraw(call, error)
         if self._line is not None:
@@ -344,8 +344,8 @@ class Burst(OrderedCalls, MeasuredCalls[R]):
         """Wait for a place, or end here as a call that is cancelled."""
         await checkpoint_if_cancelled()
         self._check(deadline)
-        if self._room.is_full:
-            await self._room.wait(at_ns(deadline))
+        if self._limit.is_full:
+            await self._limit.wait(at_ns(deadline))
             self._check(deadline)
 
     def _check_heard(self, slot: BurstSlot, deadline_ns: int) -> None:

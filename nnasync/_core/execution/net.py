@@ -14,6 +14,7 @@ import numpy as np
 from nnasync._core.clock import Deadline
 from nnasync._core.compilation import Compilation, Fallback, Report, devices_of
 from nnasync._core.deferred import deferred
+from nnasync._core.execution.depth_limit import OnFull
 from nnasync._core.execution.launch import Execution, fenced
 from nnasync._core.execution.launch_arguments import (
     all_met,
@@ -39,7 +40,6 @@ from nnasync._core.execution.ports import (
 )
 from nnasync._core.execution.prepared_kinds import is_inline
 from nnasync._core.execution.quick_calls import quick_calls_of
-from nnasync._core.execution.room import OnFull
 from nnasync._core.execution.slots import (
     Holding,
     Lease,

@@ -14,9 +14,9 @@ import numpy as np
 
 from nnasync._core.clock import Deadline
 from nnasync._core.execution.burst import Burst
+from nnasync._core.execution.depth_limit import DepthLimit
 from nnasync._core.execution.flexible import FlexibleCalls
 from nnasync._core.execution.ports import R, in_order
-from nnasync._core.execution.room import Room
 from nnasync.errors import DeviceUnavailable, because
 from nnasync.hal import Priority
 
@@ -27,7 +27,7 @@ class FlexibleBurst(Burst[R]):
     def __init__(self, calls: FlexibleCalls, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._calls = calls
-        self._turn_of_one = Room(1, "wait", self._workers.watchdog)
+        self._turn_of_one = DepthLimit(1, "wait", self._workers.watchdog)
 
     async def _call_in_full(
         self,
@@ -43,7 +43,7 @@ class FlexibleBurst(Burst[R]):
         config = self._config_of(deadline, priority, measure=measure)
         values = self._calls.given(in_order(self._ports.inputs, arrays, "input"))
         turn = self._turn_of_one
-        self._room.enter()
+        self._limit.enter()
         self._submitted += 1
         try:
             if turn.is_full:
@@ -57,7 +57,7 @@ class FlexibleBurst(Burst[R]):
             if not self._open:
                 raise _closed()
         finally:
-            self._room.leave()
+            self._limit.leave()
         self._succeeded += 1
         return (value, result.timing) if measure else value
 

@@ -23,7 +23,7 @@ import msgspec
 from nnasync._core.clock import Deadline, Watchdog, now_ns
 from nnasync._core.compilation import Compilation, CompileSpec, PlanTerms
 from nnasync._core.execution import Net
-from nnasync._core.execution.room import Room
+from nnasync._core.execution.depth_limit import DepthLimit
 from nnasync.device import Device, PreparedModel, SharingDevice
 from nnasync.errors import MissedDeadlinePersistent, MissedDeadlineTransient, NNError
 from nnasync.hal import Priority
@@ -46,7 +46,7 @@ class _Terms:
         self.devices = devices
         """Kept, for the key has no more of them than their identities."""
         self.nets: weakref.WeakSet[Net] = weakref.WeakSet()
-        self.room = Room(1, "wait", watchdog)
+        self.turn = DepthLimit(1, "wait", watchdog)
         self.users = 0
         self.held_at_ns = -_FRESH_NS
 
@@ -66,7 +66,7 @@ class Claim:
         """Take the turn, where nobody compiles or has compiled on these terms; from any thread."""
         terms = _Terms(spec.devices, self._watchdog)
         terms.users = 1
-        terms.room.enter()
+        terms.turn.enter()
         with self._lock:
             if self._is_over or self._all.setdefault(_key(spec), terms) is not terms:
                 return False
@@ -79,7 +79,7 @@ class Claim:
             self._is_over = True
         if self.terms is not None:
             self.terms.users -= 1
-            self.terms.room.leave()
+            self.terms.turn.leave()
 
 
 class SharedPlans:
@@ -148,7 +148,7 @@ class SharedPlans:
         terms = self._terms.setdefault(key, _Terms(spec.devices, self._watchdog))
         terms.users += 1
         try:
-            async with _alone(terms.room, spec.deadline):
+            async with _alone(terms.turn, spec.deadline):
                 yield terms
         finally:
             terms.users -= 1
@@ -169,11 +169,11 @@ class _Once(Generic[T]):
 
     def __init__(self, later: Callable[[], Awaitable[T]], watchdog: Watchdog) -> None:
         self._later = later
-        self._room = Room(1, "wait", watchdog)
+        self._limit = DepthLimit(1, "wait", watchdog)
         self._found: list[T | Exception] = []
 
     async def __call__(self) -> T:
-        async with _alone(self._room):
+        async with _alone(self._limit):
             if not self._found:
                 try:
                     self._found.append(await self._later())
@@ -193,19 +193,19 @@ class _WithStandby(Protocol):
 
 
 @contextlib.asynccontextmanager
-async def _alone(room: Room, deadline: Deadline | None = None) -> AsyncIterator[None]:
-    """Have the only place of a room; raises MissedDeadlineTransient where that takes too long."""
-    if room.is_full:
+async def _alone(turn: DepthLimit, deadline: Deadline | None = None) -> AsyncIterator[None]:
+    """Have the turn until the block ends; raises MissedDeadlineTransient if that is too late."""
+    if turn.is_full:
         try:
-            await room.wait(at_ns(deadline))
+            await turn.wait(at_ns(deadline))
         except MissedDeadlinePersistent:
             text = "the deadline passed while the same model was compiled for another network"
             raise MissedDeadlineTransient(text) from None
-    room.enter()
+    turn.enter()
     try:
         yield
     finally:
-        room.leave()
+        turn.leave()
 
 
 async def _shared(net: Net, priority: Priority) -> Compilation | None:

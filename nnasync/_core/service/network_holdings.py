@@ -10,8 +10,8 @@ import msgspec
 
 from nnasync._core.clock import now_ns
 from nnasync._core.service.holdings import ANSWERED, Holdings, Work, handed_pools
-from nnasync._core.service.rooms import Room, Rooms
 from nnasync._core.service.served_memories import read_bytes
+from nnasync._core.service.served_requests import ServedRequest, ServedRequests
 from nnasync._core.wire.connection import Frame
 from nnasync._core.wire.framing import Landing, ValueFrame
 from nnasync._core.wire.messages import Answer, ClosePrepared, OfferModel, Prepare, decode, encode
@@ -50,7 +50,7 @@ class NetworkHoldings(Holdings):
         """`arguments` are those of `Holdings`."""
         super().__init__(*arguments, trusts=False)
         self._send_values = send_values
-        self._rooms = Rooms(self._usage)
+        self._requests = ServedRequests(self._usage)
         for local in tuple(self._answers):
             if local.__name__ in _LOCAL:
                 del self._answers[local]
@@ -67,9 +67,9 @@ class NetworkHoldings(Holdings):
         try:
             said = decode(message, FromNetworkClient)
             if isinstance(said, Run):
-                room = self._rooms.take(said, self._prepared_model(said.prepared))
-                room.message = said
-                return self._sized(room, sizes)
+                served = self._requests.take(said, self._prepared_model(said.prepared))
+                served.message = said
+                return self._sized(served, sizes)
             if isinstance(said, OfferModel):
                 wanted = [form.size for form in handed_pools(said)]
                 self._limits.check("models", len(self._models))
@@ -87,13 +87,13 @@ class NetworkHoldings(Holdings):
     async def close(self) -> None:
         """Give all of it back."""
         await super().close()
-        self._rooms.close()
+        self._requests.close()
 
-    def _sized(self, room: Room, sizes: Sequence[int]) -> Landing:
-        wanted = [view.nbytes for view in room.views]
+    def _sized(self, served: ServedRequest, sizes: Sequence[int]) -> Landing:
+        wanted = [view.nbytes for view in served.views]
         if list(sizes) == wanted:
-            return room
-        room.drop()
+            return served
+        served.drop()
         raise InvalidArgument(f"values of {list(sizes)} bytes came, not of {wanted}")
 
     # -- what travels in another way
@@ -113,41 +113,41 @@ class NetworkHoldings(Holdings):
         return super()._prepare(msgspec.structs.replace(message, deadline_ns=due_ns), frame)
 
     def _close_prepared(self, message: ClosePrepared, frame: Frame) -> Work:
-        self._rooms.forget(message.prepared)
+        self._requests.forget(message.prepared)
         return super()._close_prepared(message, frame)
 
     # -- executions
 
     def _run(self, message: Run, frame: Frame) -> Work:
-        room = _landing(frame)
-        if not isinstance(room, Room):
+        served = _landing(frame)
+        if not isinstance(served, ServedRequest):
             # Without inputs in its memory, a request has no values.
-            room = self._rooms.take(message, self._prepared_model(message.prepared))
-            self._sized(room, ())
+            served = self._requests.take(message, self._prepared_model(message.prepared))
+            self._sized(served, ())
         try:
-            self._check_tokens(room.request.pools[1:])  # type: ignore[arg-type]  # All tokens.
+            self._check_tokens(served.request.pools[1:])  # type: ignore[arg-type]  # All tokens.
             config = self._limits.bounded(arrived(message.config, now_ns()))
         except BaseException:
-            room.drop()
+            served.drop()
             raise
-        return functools.partial(self._executed, message.call, room, config)
+        return functools.partial(self._executed, message.call, served, config)
 
-    async def _executed(self, call: int, room: Room, config: Any) -> object:
+    async def _executed(self, call: int, served: ServedRequest, config: Any) -> object:
         try:
-            result = await room.prepared.execute_synchronously(room.request, config)
+            result = await served.prepared.execute_synchronously(served.request, config)
         except BaseException:
-            self._rooms.drop(room)
+            self._requests.drop(served)
             raise
         answer = Answer(call, encode(result))
-        self._send_values(answer, room.outputs, call, lambda: self._rest(room))
+        self._send_values(answer, served.outputs, call, lambda: self._rest(served))
         return ANSWERED
 
-    def _rest(self, room: Room) -> None:
-        """Keep a room for the next execution, if there can be one; from any thread."""
-        if room.key[0] in self._prepared:
-            self._rooms.give(room)
+    def _rest(self, served: ServedRequest) -> None:
+        """Keep a request for the next execution, if there can be one; from any thread."""
+        if served.key[0] in self._prepared:
+            self._requests.give(served)
         else:
-            self._rooms.drop(room)
+            self._requests.drop(served)
 
     # -- buffers
 

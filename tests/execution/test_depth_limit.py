@@ -90,15 +90,15 @@ async def test_calls_wait_while_the_state_is_in_use(on_full: Any) -> None:
     async with runtime() as rt, anyio.create_task_group() as group:
         net = await rt.compile(doubler())
         async with net.burst(depth=1, on_full=on_full) as burst:
-            with burst._room.held():
+            with burst._limit.held():
                 call = await attempt(group, lambda: burst(ROW))
-                with pytest.raises(BadState, match="in use"), burst._room.held():
+                with pytest.raises(BadState, match="in use"), burst._limit.held():
                     pass
                 assert not call.done.is_set()
-                assert burst._room.is_full
+                assert burst._limit.is_full
                 if on_full == "refuse":
                     with pytest.raises(ResourceExhaustedTransient):
                         await burst(ROW)
             await call.done.wait()
             assert call.result.tolist() == (2 * ROW).tolist()
-            assert not burst._room.is_full
+            assert not burst._limit.is_full

@@ -23,7 +23,7 @@ OnFull = Literal["wait", "refuse"]
 """What becomes of a call beyond the depth of its burst."""
 
 
-class Room:
+class DepthLimit:
     """The calls in flight, and those that wait in the order in which they came; of one loop.
 
     A call stays among those that wait until it goes on, so that nobody who comes later goes first.

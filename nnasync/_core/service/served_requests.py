@@ -1,8 +1,8 @@
 """The memory of executions that come over a network, in which values land and outputs lie.
 
-A room is one piece of memory and the request on it. It is kept for the next execution of the same
-form, for which the device has the request bound already. One whose execution failed is dropped,
-since the device may still write to it.
+Such memory and the request on it are kept for the next execution of the same form, for which the
+device has the request bound already. Those whose execution failed are dropped, since the device may
+still write there.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from nnasync.hal import Request, RequestArgument
 from nnasync.memory import Pool
 
 _IDLE = 64
-"""Rooms of one client that are kept."""
+"""Idle requests of one client that are kept."""
 
 
-class Room(Landing):
+class ServedRequest(Landing):
     """Where one execution at a time has its inputs and its outputs."""
 
-    __slots__ = ("key", "outputs", "pool", "prepared", "request", "rooms")
+    __slots__ = ("key", "outputs", "owner", "pool", "prepared", "request")
 
     def __init__(
-        self, rooms: Rooms, key: tuple[int, bytes], prepared: PreparedModel, form: RunForm
+        self, owner: ServedRequests, key: tuple[int, bytes], prepared: PreparedModel, form: RunForm
     ) -> None:
         """Raises InvalidArgument for places outside of its memory."""
-        self.rooms = rooms
+        self.owner = owner
         self.key = key
         self.prepared = prepared
         self.pool = Pool.allocate(max(form.size, 1))
@@ -42,58 +42,58 @@ class Room(Landing):
 
     def drop(self) -> None:
         """Give it back: what landed there is not wanted."""
-        self.rooms.give(self)
+        self.owner.give(self)
 
 
-class Rooms:
-    """The rooms of one client."""
+class ServedRequests:
+    """The requests of one client with their memory."""
 
     def __init__(self, usage: Usage) -> None:
         self._usage = usage
         self._lock = threading.Lock()
-        self._idle: OrderedDict[tuple[int, bytes], list[Room]] = OrderedDict()
+        self._idle: OrderedDict[tuple[int, bytes], list[ServedRequest]] = OrderedDict()
         self._count = 0
         self._closed = False
 
-    def take(self, message: Run, prepared: PreparedModel) -> Room:
-        """A room for an execution; raises InvalidArgument, ResourceExhausted."""
+    def take(self, message: Run, prepared: PreparedModel) -> ServedRequest:
+        """One for an execution; raises InvalidArgument, ResourceExhausted."""
         key = message.prepared, message.form
         with self._lock:
             idle = self._idle.get(key)
             if idle:
                 self._count -= 1
-                room = idle.pop()
+                served = idle.pop()
                 if not idle:
                     del self._idle[key]
-                return room
+                return served
         return self._made(key, prepared)
 
-    def give(self, room: Room) -> None:
-        """Take a room back that nobody uses any more; from any thread."""
-        room.message = None
+    def give(self, served: ServedRequest) -> None:
+        """Take one back that nobody uses any more; from any thread."""
+        served.message = None
         with self._lock:
             if self._closed:
                 return
-            self._idle.setdefault(room.key, []).append(room)
-            self._idle.move_to_end(room.key)
+            self._idle.setdefault(served.key, []).append(served)
+            self._idle.move_to_end(served.key)
             self._count += 1
             old = self._oldest() if self._count > _IDLE else None
         if old is not None:
             self.drop(old)
 
-    def drop(self, room: Room) -> None:
-        """Forget a room, which whoever still uses it keeps."""
-        self._usage.give(room.pool.size, 1)
-        room.pool.close()
+    def drop(self, served: ServedRequest) -> None:
+        """Forget one, which whoever still uses it keeps."""
+        self._usage.give(served.pool.size, 1)
+        served.pool.close()
 
     def forget(self, prepared: int) -> None:
-        """Drop the rooms of a prepared model that is closed."""
+        """Drop the requests of a prepared model that is closed."""
         with self._lock:
             keys = [key for key in self._idle if key[0] == prepared]
-            old = [room for key in keys for room in self._idle.pop(key)]
+            old = [served for key in keys for served in self._idle.pop(key)]
             self._count -= len(old)
-        for room in old:
-            self.drop(room)
+        for served in old:
+            self.drop(served)
 
     def close(self) -> None:
         """Drop all of them."""
@@ -102,15 +102,15 @@ class Rooms:
             self._idle.clear()
             self._count = 0
 
-    def _oldest(self) -> Room:
+    def _oldest(self) -> ServedRequest:
         key = next(iter(self._idle))
-        room = self._idle[key].pop()
+        served = self._idle[key].pop()
         if not self._idle[key]:
             del self._idle[key]
         self._count -= 1
-        return room
+        return served
 
-    def _made(self, key: tuple[int, bytes], prepared: PreparedModel) -> Room:
+    def _made(self, key: tuple[int, bytes], prepared: PreparedModel) -> ServedRequest:
         try:
             form: RunForm = decode(key[1], RunForm)
         except GeneralFailure as error:
@@ -118,7 +118,7 @@ class Rooms:
         size = max(form.size, 1)
         self._usage.take(size, 1)
         try:
-            return Room(self, key, prepared, form)
+            return ServedRequest(self, key, prepared, form)
         except BaseException:
             self._usage.give(size, 1)
             raise
