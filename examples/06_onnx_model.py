@@ -41,8 +41,8 @@ async def main() -> None:
             translated = await runtime.compile(nn.load(path))
             whole = await runtime.compile(nn.load(path, form="whole"), devices=["onnxruntime-cpu"])
             for net in (translated, whole):
-                count = len(net.report().partitions[0].operations)
-                print(f"{count} operations on {net.report().partitions[0].device}")
+                part = net.report().partitions[0]
+                print(f"{part.device} runs operations {', '.join(map(str, part.operations))}")
             async with whole.burst() as burst:
                 difference = abs(await translated(image) - await burst(image)).max()
     print(f"they differ by at most {difference:.1e}")

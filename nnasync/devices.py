@@ -1,7 +1,8 @@
 """The devices that are there: what is installed, engines that come with nnasync, and their figures.
 
 `installed()` lists the devices of a runtime that names none, and says why others are missing.
-`verdicts()` lists who won for which model; `forget_verdicts(model)` has them compared again.
+`verdicts()` lists who won for which model; `forget_verdicts(model)` has them compared again, and
+`digests_of(model)` are the names under which they know one.
 `EngineDevice(engine)` makes a whole device of an engine; `ReferenceEngine`, `NullEngine` and
 `OnnxRuntimeEngine` are engines that programs make themselves, with settings or for tests. The
 contract of a device is in `nnasync.device`, that of an engine in `nnasync.engine`.
@@ -9,6 +10,7 @@ contract of a device is in `nnasync.device`, that of an engine in `nnasync.engin
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -28,11 +30,13 @@ from nnasync._core.compilation.verdict_list import (
     forget_verdicts,
     verdicts,
 )
+from nnasync._core.compilation.verdicts import DIGEST_DIGITS
 from nnasync._core.deferred import names
 from nnasync._core.drivers import DRIVERS, absence, default_devices, foreign_offers
+from nnasync._core.runtime.compile_request import ModelSource
 from nnasync.device import Device, Lowering
 from nnasync.errors import GeneralFailure
-from nnasync.hal import PerformanceInfo, Struct
+from nnasync.hal import Model, PerformanceInfo, Struct
 
 if TYPE_CHECKING:
     from nnasync._core.drivers.cpu import ReferenceEngine as ReferenceEngine
@@ -50,6 +54,7 @@ __all__ = [
     "OnnxRuntimeEngine",
     "ReferenceEngine",
     "UnreadableVerdict",
+    "digests_of",
     "figures_in",
     "forget_verdicts",
     "installed",
@@ -70,6 +75,17 @@ __getattr__ = names(
         "ReferenceEngine": "nnasync._core.drivers.cpu",
     },
 )
+
+
+def digests_of(model: Model | str | os.PathLike[str]) -> tuple[str, ...]:
+    """The digests under which `verdicts()` knows a model, or a file, with and without float ports.
+
+    One of a file is that of all its content and of the files beside it that have its weights;
+    programs that load the model first have the one of that. It reads files. Raises OSError,
+    InvalidArgument for what is no model, ModelError for one that is not legal.
+    """
+    sources = [ModelSource.of(model, io) for io in (None, "float")]
+    return tuple(dict.fromkeys(each.digest().hex()[:DIGEST_DIGITS] for each in sources))
 
 
 class InstalledDevice(Struct, frozen=True):

@@ -6,7 +6,8 @@
     │   │   ├── ModelError                   a model, or a file that holds one, is not legal
     │   │   └── ExperimentError              an experiment, or a file that describes one, is not
     │   ├── OutputInsufficientSize           OUTPUT_INSUFFICIENT_SIZE
-    │   └── BadState                         closed, not yet done, or of another event loop
+    │   └── BadState                         closed, not yet done, or of another event loop;
+    │                                        a RuntimeError as well
     ├── Cancelled                            the caller cancelled the execution
     ├── DeviceError                          the device or its process failed
     │   ├── DeviceUnavailable                DEVICE_UNAVAILABLE
@@ -90,8 +91,11 @@ class OutputInsufficientSize(CallerError):
         self.output_shapes = output_shapes
 
 
-class BadState(CallerError):
-    """The object cannot do this now: it is closed, not finished, or belongs to another loop."""
+class BadState(CallerError, RuntimeError):
+    """The object cannot do this now: it is closed, not finished, or belongs to another loop.
+
+    A RuntimeError too, which is what event loops raise of such things.
+    """
 
 
 class Cancelled(NNError):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import numpy as np
@@ -85,7 +86,19 @@ def test_within_counts_from_now(arguments: dict[str, float], delta_ns: int) -> N
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, "20", None, [1], 1j])
 def test_within_refuses_what_is_not_a_finite_number(bad: object) -> None:
     with pytest.raises(errors.InvalidArgument, match="within"):
-        clock.within(ms=bad)  # type: ignore[arg-type]
+        clock.within(ms=bad)  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named", "told"),
+    [((20,), {}, "within(20)"), ((), {"seconds": 1}, "within(seconds=1)")],
+)
+def test_within_says_how_to_state_a_unit(
+    arguments: tuple[int, ...], named: dict[str, int], told: str
+) -> None:
+    within: Callable[..., object] = clock.within
+    with pytest.raises(TypeError, match=re.escape(f"{told} does not say the unit") + ".*ms=20"):
+        within(*arguments, **named)
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False, max_value=1e290, min_value=-1e290))

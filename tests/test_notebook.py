@@ -39,9 +39,9 @@ async def test_a_runtime_and_its_networks_say_where_they_are() -> None:
     assert repr(runtime) == "<Runtime new: no devices yet; 0 networks>"
     async with runtime:
         net = await runtime.compile(rigs.counter())
-        assert repr(runtime) == "<Runtime open: nnasync-reference; 1 networks>"
+        assert repr(runtime) == "<Runtime open: nnasync-reference; 1 network>"
         assert repr(net) == (
-            "<Net 'counter' on nnasync-reference: x float32[1, 4] -> y float32[1, 4], 1 states>"
+            "<Net 'counter' on nnasync-reference: x float32[1, 4] -> y float32[1, 4], 1 state>"
         )
         assert "nnasync-reference" in net._repr_html_()
         assert "<td>nnasync-reference</td>" in runtime._repr_html_()
@@ -50,7 +50,7 @@ async def test_a_runtime_and_its_networks_say_where_they_are() -> None:
         async with net.burst() as burst:
             await burst(rigs.ONES)
             assert repr(burst) == (
-                "<Burst of 'counter', open: x float32[1, 4] -> y float32[1, 4], 1 states; "
+                "<Burst of 'counter', open: x float32[1, 4] -> y float32[1, 4], 1 state; "
                 "1 of 1 calls succeeded>"
             )
             assert "<tr><td>state</td><td>total" in burst._repr_html_()

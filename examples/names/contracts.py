@@ -137,6 +137,11 @@ def why_not(each: engine.Argument) -> str:
     return "" if each.value is not None else f"operand {each.number} is not constant"
 
 
+def name_of(model: nn.Model) -> str:
+    """The same for models that are the same, under which engines keep what they made of one."""
+    return engine.fingerprint(model).hex()
+
+
 def of_engines(found: object) -> None:
     print(engine.problems(found))
     print(isinstance(found, engine.CachingEngine), isinstance(found, engine.LoweringEngine))

@@ -16,7 +16,8 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Never, overload
 
 from nnasync import errors, hal
 from nnasync._core.real_time import REAL_TIME, Policy
@@ -59,11 +60,20 @@ class Deadline(hal.Struct, frozen=True, order=True):
         return self.at_ns - (time.monotonic_ns() if now_ns is None else now_ns)
 
 
-def within(*, s: float = 0, ms: float = 0, us: float = 0) -> Deadline:
+@overload
+def within(*, s: float = 0, ms: float = 0, us: float = 0) -> Deadline: ...
+@overload
+def within(*unnamed: Never, **unknown: Never) -> Never: ...
+def within(
+    *unnamed: object, s: float = 0, ms: float = 0, us: float = 0, **unknown: object
+) -> Deadline:
     """The deadline that lies the given time from now; a negative time is a deadline in the past.
 
-    Raises InvalidArgument for NaN, infinities and what is not a number.
+    Raises InvalidArgument for NaN, infinities and what is not a number, and TypeError where the
+    unit is missing or is another one.
     """
+    if unnamed or unknown:
+        raise TypeError(_without_unit(unnamed, unknown))
     try:
         delta_ns = 1e9 * s + 1e6 * ms + 1e3 * us
         finite = math.isfinite(delta_ns)
@@ -77,6 +87,14 @@ def within(*, s: float = 0, ms: float = 0, us: float = 0) -> Deadline:
         )
     at_ns = time.monotonic_ns() + int(delta_ns)
     return Deadline(max(-_FURTHEST_NS, min(at_ns, _FURTHEST_NS)))
+
+
+def _without_unit(unnamed: Sequence[object], unknown: Mapping[str, object]) -> str:
+    given = ", ".join([*map(repr, unnamed), *(f"{name}={unknown[name]!r}" for name in unknown)])
+    return (
+        f"within({given}) does not say the unit as within() takes it: s=, ms= or us=, such as "
+        "within(ms=20)"
+    )
 
 
 class Alarm:

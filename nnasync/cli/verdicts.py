@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
 import os
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from nnasync import load
 from nnasync.cli.text import HelpFormatter, table
-from nnasync.devices import KnownVerdict, forget_verdicts, verdicts
-from nnasync.engine import fingerprint
-from nnasync.errors import NNError
+from nnasync.devices import KnownVerdict, digests_of, forget_verdicts, verdicts
+from nnasync.errors import InvalidArgument, NNError
 
 _EXAMPLES = """examples:
   nnasync verdicts
@@ -22,7 +21,6 @@ _EXAMPLES = """examples:
   nnasync verdicts --forget 3fa8c1
   nnasync verdicts --forget all
 """
-_DIGITS = 16
 
 
 def add_parser(commands: Any) -> None:
@@ -72,15 +70,17 @@ def _forget(which: str) -> int:
     return 0
 
 
-def _digests(path: str) -> list[str]:
+def _digests(path: str) -> Sequence[str]:
     """Those of a file, and of the model in it: programs compile one or the other."""
-    with open(path, "rb") as file:
-        found = [hashlib.file_digest(file, "sha256").hexdigest()]
     try:
-        found.append(fingerprint(load(path, value_limit_bytes=sys.maxsize)).hex())
+        found = digests_of(path)
+    except InvalidArgument:
+        return [path]  # No model: a name like that of this file.
+    try:
+        return [*found, *digests_of(load(path, value_limit_bytes=sys.maxsize))]
     except NNError as error:
         print(f"nnasync: {path} is taken as a file only: {error}", file=sys.stderr)
-    return [digest[:_DIGITS] for digest in found]
+    return found
 
 
 def _row(known: KnownVerdict) -> tuple[str, ...]:

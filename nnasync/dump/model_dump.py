@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from nnasync import hal
 from nnasync._core.validation import find_operation, minimum_version, operand_value
+from nnasync._core.words import counted
 from nnasync.dump.words import (
     byte_count,
     columns,
@@ -77,7 +78,8 @@ def model_dot(model: Model) -> str:
 
 def _subgraph_text(model: Model, subgraph: Subgraph, title: str) -> str:
     lines = [
-        f"{title}: {len(subgraph.operands)} operands, {len(subgraph.operations)} operations",
+        f"{title}: {counted(len(subgraph.operands), 'operand')}, "
+        f"{counted(len(subgraph.operations), 'operation')}",
         "",
     ]
     lines += [

@@ -24,6 +24,7 @@ from nnasync._core.partition import (
     split,
 )
 from nnasync._core.plans.composite import Boundary, Wire, WireEnd
+from nnasync._core.words import counted
 from nnasync.dump.words import described, operation_title, reference
 from nnasync.engine import Lowering
 from nnasync.hal import Model, Struct
@@ -64,20 +65,22 @@ def plan_text(model: Model, report: Report) -> str:
 def steps_text(plan: PlanOutline) -> str:
     """Devices, steps, and the sum of what crosses the borders."""
     model = plan.partitioned.model
-    lines = [f"plan of {model.name or 'model'}: {_counted(len(all_steps(plan.partitioned)))}"]
+    lines = [
+        f"plan of {model.name or 'model'}: {counted(len(all_steps(plan.partitioned)), 'step')}"
+    ]
     for number, part in enumerate(plan.parts):
         steps = [step for step in all_steps(plan.partitioned) if step.device == number]
         operations = sum(len(step.operations) for step in steps)
         way = _way(part)
         lines.append(
-            f"  {part.device} {part.version}, {way}: {_counted(len(steps))}, "
-            f"{_counted(operations, 'operation')}"
+            f"  {part.device} {part.version}, {way}: {counted(len(steps), 'step')}, "
+            f"{counted(operations, 'operation')}"
         )
     lines += ["", *_steps(plan, plan.partitioned, ""), ""]
     bodies = all_bodies(plan.partitioned)
     borders = [each for part in (plan.partitioned, *bodies) for each in part.boundaries]
     nbytes = sum(border.nbytes for border in borders)
-    lines.append(f"borders: {_counted(len(borders), 'value')}, {_counted(nbytes, 'byte')}")
+    lines.append(f"borders: {counted(len(borders), 'value')}, {counted(nbytes, 'byte')}")
     return "\n".join(lines) + "\n"
 
 
@@ -119,7 +122,7 @@ def _operations(model: Model, step: PartitionStep) -> str:
         pairs = zip(step.operations, names, strict=True)
         return ", ".join(f"{index} {name}" for index, name in pairs)
     kinds = ", ".join(f"{name} {count}" for name, count in Counter(names).most_common())
-    return f"{len(names)} operations, {_ranges(step.operations)}: {kinds}"
+    return f"{counted(len(names), 'operation')}, {_ranges(step.operations)}: {kinds}"
 
 
 def _ranges(indexes: Sequence[int]) -> str:
@@ -141,7 +144,7 @@ def _wire(partitioned: PartitionedModel, wire: Wire, step: int) -> str:
     indexes = main.input_indexes if wire.place is WireEnd.INPUT else main.output_indexes
     operand = main.operands[indexes[wire.index]]
     nbytes = hal.byte_size(operand.type, operand.dimensions) if hal.has_dtype(operand.type) else 0
-    size = f", {_counted(nbytes, 'byte')}" if nbytes else ""
+    size = f", {counted(nbytes, 'byte')}" if nbytes else ""
     name = _value(partitioned.model, indexes[wire.index])
     return f"{name}{size}, {wire.place.value} {wire.index}"
 
@@ -151,7 +154,7 @@ def _value(model: Model, index: int) -> str:
 
 
 def _size(boundary: Boundary) -> str:
-    return _counted(boundary.nbytes, "byte") if boundary.is_settled else "size known at the run"
+    return counted(boundary.nbytes, "byte") if boundary.is_settled else "size known at the run"
 
 
 def _other_ends(partitioned: PartitionedModel, wire: Wire, step: int) -> str:
@@ -163,7 +166,3 @@ def _other_ends(partitioned: PartitionedModel, wire: Wire, step: int) -> str:
     if not readers:
         return ", which nobody reads"
     return f", to step{'s' if len(readers) > 1 else ''} {', '.join(readers)}"
-
-
-def _counted(count: int, what: str = "step") -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"

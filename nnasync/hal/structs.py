@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 from nnasync._core.notebook import html_table
+from nnasync._core.words import counted
 from nnasync.hal.enums import OperandLifeTime, OperandType, Priority
 
 Array = np.ndarray[tuple[Any, ...], np.dtype[Any]]
@@ -187,7 +188,8 @@ class Model(Struct, weakref=True):
 
     def __repr__(self) -> str:
         """Say what it takes and gives; `nnasync.dump` tells all of it."""
-        return f"<Model {self.name!r}: {len(self.main.operations)} operations, {self._way()}>"
+        operations = counted(len(self.main.operations), "operation")
+        return f"<Model {self.name!r}: {operations}, {self._way()}>"
 
     def _repr_html_(self) -> str:
         """Return a table of what it takes and gives, for notebooks."""

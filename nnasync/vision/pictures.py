@@ -100,8 +100,19 @@ def _check_array(array: Array) -> None:
     if not flat or array.dtype != np.uint8 or not array.size:
         raise InvalidArgument(
             "an array is a picture if it is uint8 [height, width], or [height, width, 1, 3 or 4], "
-            f"not {array.dtype} {list(shape)}"
+            f"not {array.dtype} {list(shape)}{_hint(array)}"
         )
+
+
+def _hint(array: Array) -> str:
+    """What makes a picture of an array that nearly is one."""
+    if array.ndim == 4 and array.shape[0] == 1:
+        return "; picture[0] is the only one of this batch"
+    if array.ndim == 3 and array.shape[0] in (1, 3, 4) and array.shape[2] not in (1, 3, 4):
+        return "; np.moveaxis(picture, 0, 2) puts its channels last"
+    if array.dtype.kind == "f":
+        return "; (picture * 255).astype(np.uint8) makes bytes of numbers from 0 to 1"
+    return ""
 
 
 def _plane(image: Pool, channels: int) -> Array:

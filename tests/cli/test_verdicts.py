@@ -14,10 +14,12 @@ import nnasync as nn
 from nnasync._core.compilation.choice import Choice, Part
 from nnasync._core.compilation.report import Candidate, Fate
 from nnasync._core.compilation.verdicts import Circumstances, Question, Verdicts
+from nnasync._core.runtime.compile_request import ModelSource
 from nnasync.cli import main
 from nnasync.devices import forget_verdicts, verdicts
 from nnasync.engine import fingerprint
 from nnasync.errors import InvalidArgument
+from tests.importers.test_files_beside import product, weigh
 from tests.rigs import doubler
 
 B = Choice((Part("b", "1"),))
@@ -158,6 +160,32 @@ def test_a_file_stands_for_itself_and_for_the_model_in_it(
     keep(folder, DIGESTS[1], "other")
     printed(capsys, "--forget", str(path))
     assert [each.name for each in verdicts()[0]] == ["other"]
+
+
+def test_weights_beside_a_file_count_for_it(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = product(tmp_path)
+    weigh(path, 1)
+    for io in (None, "float"):
+        keep(folder, ModelSource.of(str(path), io).digest().hex()[:16], "with weights")
+    weigh(path, 2)
+    keep(folder, ModelSource.of(str(path)).digest().hex()[:16], "with others")
+    weigh(path, 1)
+    printed(capsys, "--forget", str(path))
+    assert [each.name for each in verdicts()[0]] == ["with others"]
+
+
+def test_a_name_may_be_that_of_a_file_that_is_no_model(
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net").write_text("notes")
+    keep(folder)
+    assert printed(capsys, "--forget", "net") == ("forgot 1 verdict\n", "")
 
 
 # -- what is not trusted

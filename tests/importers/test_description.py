@@ -22,11 +22,11 @@ def test_a_file_with_signatures_states_and_labels(tmp_path: Path) -> None:
     assert [str(each) for each in found.signatures] == ["serve(x) -> y"]
     assert found.labels == ("cat", "dog")
     assert str(found).splitlines() == [
-        f"{path}: translated, 1 operations",
+        f"{path}: translated, 1 operation",
         "  input t0: float32 [1, 3]",
         "  output t1: float32 [1, 3]",
         "  signature serve(x) -> y",
-        "  2 labels: cat, dog ...",
+        "  2 labels: cat, dog",
     ]
 
 

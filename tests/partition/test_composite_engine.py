@@ -139,7 +139,7 @@ def test_an_engine_that_fails_to_compile_is_named(error: Exception, kind: type[E
     broken = NullEngine("broken")
     broken.fail("compile", error)
     engine = CompositeEngine(split(chain(2), [0, 1]), [ReferenceEngine(), broken])
-    text = r"step 1 \(1 operations from 1 to 1\) on broken.*: no"
+    text = r"step 1 \(1 operation from 1 to 1\) on broken.*: no"
     with pytest.raises(kind, match=text) as caught:
         engine.compile(chain(2), FAST)
     assert type(caught.value) is kind

@@ -27,3 +27,5 @@ def test_a_coroutine_is_no_function() -> None:
 async def test_where_a_loop_is_running_one_awaits() -> None:
     with pytest.raises(BadState, match=r"`await main\(\)` there"):
         nn.run(answer)
+    with pytest.raises(RuntimeError, match="await main"):  # As asyncio.run raises it.
+        nn.run(answer)

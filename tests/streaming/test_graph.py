@@ -306,8 +306,10 @@ async def test_an_output_ends_with_its_graph() -> None:
 @pytest.mark.one_loop("nothing is awaited")
 async def test_an_option_that_no_stage_has() -> None:
     stream: Any = Graph().source(items([]))
-    with pytest.raises(TypeError, match="a stage has no option concurency"):
+    with pytest.raises(TypeError, match="no option concurency; it has name, .*concurrency"):
         stream.map(abs, concurency=2)
+    with pytest.raises(TypeError, match=r"no option prepare.*stream\.map\(prepare\)\.map\(net\)"):
+        stream.map(abs, prepare=abs)
 
 
 async def test_stages_that_follow_one_another_have_statistics_as_of_one() -> None:

@@ -114,7 +114,7 @@ async def test_a_device_that_fails_to_compile_or_to_run_is_a_row(tmp_path: Path)
 async def test_a_device_that_does_not_take_the_network_is_skipped(tmp_path: Path) -> None:
     row = (await rows_of(doubling(tmp_path), Faulty("picky", takes=lambda type: False)))["picky"]
     assert row.standing is Standing.SKIPPED
-    assert row.text == "does not take 1 of 1 operations: ADD"
+    assert row.text == "does not take 1 of 1 operation: ADD"
 
 
 @here

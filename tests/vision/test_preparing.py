@@ -125,3 +125,17 @@ def test_inputs_that_take_no_picture_are_refused(shape: tuple[int, ...]) -> None
 def test_what_is_no_picture_is_refused(thing: Picture) -> None:
     with pytest.raises(InvalidArgument, match="picture"):
         prepare(thing, port((1, 4, 4, 3)))
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "hint"),
+    [
+        ((3, 12, 20), "uint8", r"np\.moveaxis\(picture, 0, 2\) puts its channels last"),
+        ((1, 12, 20, 3), "uint8", r"picture\[0\]"),
+        ((12, 20, 3), "float32", r"\(picture \* 255\)\.astype\(np\.uint8\)"),
+        ((12, 20, 2), "uint8", r"uint8 \[12, 20, 2\]$"),
+    ],
+)
+def test_an_array_that_nearly_is_a_picture(shape: tuple[int, ...], dtype: str, hint: str) -> None:
+    with pytest.raises(InvalidArgument, match=hint):
+        prepare(np.zeros(shape, dtype), port((1, 12, 20, 3)))

@@ -13,7 +13,7 @@ import msgspec
 
 from nnasync._core.clock import Deadline
 from nnasync._core.compilation.fallback import Fallbacks
-from nnasync._core.compilation.verdicts import Question, Verdicts
+from nnasync._core.compilation.verdicts import DIGEST_DIGITS, Question, Verdicts
 from nnasync._core.engine_device import EngineDevice
 from nnasync._core.engine_device.caching import library_version
 from nnasync._core.wakeup import in_thread
@@ -45,7 +45,6 @@ DEFAULT_BACKGROUND_NS = 1_000_000_000
 PATIENCE_S = 5.0
 """How long a device may take to run a sample."""
 
-_DIGEST = 16
 _MAX_BYTES = 1 << 30
 
 
@@ -166,7 +165,7 @@ class CompileSpec(PlanTerms, frozen=True, kw_only=True):
     @property
     def digest(self) -> str:
         """The model's name in pins and verdicts."""
-        return self.fingerprint.hex()[:_DIGEST]
+        return self.fingerprint.hex()[:DIGEST_DIGITS]
 
     @property
     def question(self) -> Question:

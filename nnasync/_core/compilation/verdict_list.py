@@ -18,12 +18,12 @@ from collections.abc import Iterator
 import msgspec
 
 from nnasync._core.compilation.report import Candidate, Fate
-from nnasync._core.compilation.verdicts import MAX_BYTES, Verdict, Verdicts, decoded
+from nnasync._core.compilation.verdicts import DIGEST_DIGITS, MAX_BYTES, Verdict, Verdicts, decoded
 from nnasync._core.state_files import machine, read_state, state_folder
 from nnasync.errors import InvalidArgument
 from nnasync.hal import ExecutionPreference
 
-_LEAST_DIGITS, _DIGITS = 6, 16
+_LEAST_DIGITS = 6
 _DIGEST = re.compile(r"[0-9a-f]{1,64}")
 _LONGEST = 120
 _AGREEING = (Fate.EQUAL, Fate.SLOWER)
@@ -102,7 +102,7 @@ def forget_verdicts(which: str, state_dir: str | None = None) -> int:
     count, models = 0, set[str]()
     if which == "all":
         known.mark_forgotten("all", time.time())
-    elif len(which) == _DIGITS and _DIGEST.fullmatch(which):
+    elif len(which) == DIGEST_DIGITS and _DIGEST.fullmatch(which):
         models.add(which)
     for path, verdict in _read(folder):
         if isinstance(verdict, str) or not _is_meant(verdict, which):

@@ -33,6 +33,8 @@ from nnasync.hal.decoders import json_decoder
 
 _FORMAT = 7
 MAX_BYTES = 1 << 18
+DIGEST_DIGITS = 16
+"""How much of a model's digest stands for it."""
 _MAX_ENTRIES = 1000
 _LATEST = 50
 _MAX_CANDIDATES = 256

@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Sequence
 
 from nnasync import hal
+from nnasync._core.words import counted
 from nnasync.device import Device
 from nnasync.engine.contract import Engine
 from nnasync.errors import NNError
@@ -93,8 +94,7 @@ def asked(engine: Engine, model: Model) -> tuple[object, str]:
 
 
 def _wrong_length(what: str, got: int, count: int, thing: str) -> str:
-    plural, operations = "" if got == 1 else "s", "operation" if count == 1 else "operations"
-    return f"{what} gave {got} {thing}{plural} for {count} {operations}"
+    return f"{what} gave {counted(got, thing)} for {counted(count, 'operation')}"
 
 
 def _fault(said: object, count: int) -> str:

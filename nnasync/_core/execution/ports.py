@@ -10,6 +10,7 @@ import numpy as np
 
 from nnasync._core.deferred import deferred
 from nnasync._core.notebook import html_table
+from nnasync._core.words import counted
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Array, Model, Operand, Shape, dtype_of, is_fully_specified
 
@@ -107,7 +108,7 @@ class Ports(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         sides = (", ".join(map(str, ports)) for ports in (self.inputs, self.outputs))
-        states = f", {len(self.state_inputs)} states" if self.state_inputs else ""
+        states = f", {counted(len(self.state_inputs), 'state')}" if self.state_inputs else ""
         return " -> ".join(sides) + states
 
     def table(self, title: str) -> str:

@@ -16,6 +16,7 @@ from nnasync import hal
 from nnasync._core.formats.labels import packed_labels
 from nnasync._core.formats.metadata import Metadata, PortMetadata
 from nnasync._core.formats.states import guessed_states
+from nnasync._core.words import counted
 from nnasync.errors import InvalidArgument
 from nnasync.extensions import LITERT, ONNX, sized
 from nnasync.hal import Array, Model, Operand, OperandType, Struct
@@ -135,7 +136,7 @@ class Description(Struct, frozen=True):
     parts: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        lines = [f"{self.path}: {self._form()}, {self.operations} operations"]
+        lines = [f"{self.path}: {self._form()}, {counted(self.operations, 'operation')}"]
         count = len(self.parts)
         lines += [f"  part {n} of {count}: {why}" for n, why in enumerate(self.parts, 1)]
         for kind, entries in (
@@ -149,7 +150,8 @@ class Description(Struct, frozen=True):
             lines.append(f"  {new} is named like the next {old}: state={{{new!r}: {old!r}}}")
         if self.labels:
             shown = ", ".join(self.labels[:_SHOWN])
-            lines.append(f"  {len(self.labels)} labels: {shown} ...")
+            more = " ..." if len(self.labels) > _SHOWN else ""
+            lines.append(f"  {counted(len(self.labels), 'label')}: {shown}{more}")
         return "\n".join(lines)
 
     def _form(self) -> str:

@@ -9,6 +9,7 @@ from nnasync._core.partition.splitting import PartitionedModel, PartitionStep, a
 from nnasync._core.plans.branching import IfPlan, Source, WhilePlan
 from nnasync._core.plans.composite import CompositePlan, CompositeStep
 from nnasync._core.validation import operand_value
+from nnasync._core.words import counted
 from nnasync._core.workers import contained
 from nnasync.engine import Engine, EngineBase, Lowering, LoweringEngine, Plan
 from nnasync.errors import InvalidArgument, NNError
@@ -175,10 +176,9 @@ class CompositeEngine(EngineBase):
         if step.bodies:
             return f"step {number} ({operation_name(step.model.main.operations[0].type)})"
         first, last = step.operations[0], step.operations[-1]
-        return (
-            f"step {number} ({len(step.operations)} operations from {first} to {last}) on "
-            f"{self._engines[step.device].name}"
-        )
+        operations = counted(len(step.operations), "operation")
+        device = self._engines[step.device].name
+        return f"step {number} ({operations} from {first} to {last}) on {device}"
 
     def _is_mine(self, model: Model) -> bool:
         mine = self.partitioned.model

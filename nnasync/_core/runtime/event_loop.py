@@ -15,7 +15,8 @@ T = TypeVar("T")
 def run(main: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
     """Run an async function on a new event loop: uvloop where there is one, else asyncio.
 
-    Raises InvalidArgument for a coroutine, and BadState where a loop is running already.
+    Raises InvalidArgument for a coroutine, and BadState, which is a RuntimeError as that of
+    `asyncio.run` is, where a loop is running already.
     """
     given: object = main
     if iscoroutine(given):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from nnasync._core.notebook import html_lines, html_table
+from nnasync._core.words import counted
 from nnasync.device import Device
 
 
@@ -25,7 +26,8 @@ class Telling(Protocol):
 def as_line(runtime: Telling) -> str:
     """Say its state, its devices and how many networks it has."""
     names = ", ".join(device.name for device in runtime.devices) or "no devices yet"
-    return f"<Runtime {runtime._state}: {names}; {len(runtime._open_nets())} networks>"
+    networks = counted(len(runtime._open_nets()), "network")
+    return f"<Runtime {runtime._state}: {names}; {networks}>"
 
 
 def as_html(runtime: Telling) -> str:

@@ -250,7 +250,7 @@ class Stream:
     def _called(self, call: Callable[..., Any], flat: bool, options: CallOptions) -> Stream:
         unknown = sorted(set(options) - CallOptions.__annotations__.keys())
         if unknown:
-            raise TypeError(f"a stage has no option {', '.join(unknown)}")
+            raise TypeError(_without_option(unknown))
         wanted = options.get("name") or named(call, "flat_map" if flat else "map")
         own = self._graph._name(wanted)
         on_error = options.get("on_error", "item")
@@ -461,6 +461,16 @@ class Graph:
         if not streams or any(stream._graph is not self for stream in streams):
             raise InvalidArgument("streams of this graph are wanted, one at least")
         return streams
+
+
+def _without_option(unknown: Sequence[str]) -> str:
+    known = ", ".join(CallOptions.__annotations__)
+    if "prepare" in unknown:
+        return (
+            "a stage of a graph has no option prepare, which is that of a Stage: what prepares is "
+            "a stage of its own before it, stream.map(prepare).map(net)"
+        )
+    return f"a stage of a graph has no option {', '.join(unknown)}; it has {known}"
 
 
 def _is_awaited(call: Callable[..., object]) -> bool:

@@ -29,6 +29,7 @@ from nnasync._core.compilation.report import devices_of
 from nnasync._core.execution import Net
 from nnasync._core.importers import load
 from nnasync._core.runtime import CompileOptions, Runtime
+from nnasync._core.words import counted
 from nnasync.device import Device
 from nnasync.errors import InvalidArgument, NNError
 from nnasync.extensions import operation_label
@@ -309,7 +310,7 @@ async def unsupported(devices: Sequence[Device], job: MeasureJob) -> str:
     entries = model.extension_name_to_prefix
     types = (model.main.operations[n].type for n in lacking)
     kinds = dict.fromkeys(operation_label(entries, type) for type in types)
-    return f"does not take {len(lacking)} of {count} operations: {', '.join(kinds)}"
+    return f"does not take {len(lacking)} of {counted(count, 'operation')}: {', '.join(kinds)}"
 
 
 def _plan_of(net: Net) -> str:
