@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnasync.errors import ExperimentError
-from nnasync.experiments.checks import Kind, at_least, positive, variation, whole_ns
+from nnasync.experiments.checks import MOST, Kind, at_least, positive, variation, whole_ns
 
 MOST_WINDOW_MS = 999_999
 """As long as requests may wait for each other."""
@@ -165,18 +165,25 @@ class Recorded(Kind, frozen=True):
         return self.mean_ms * 1e6
 
 
+JoinMs: TypeAlias = tuple[float, float, float]
+
+
 class RunTimes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How long runs of a network take: evenly spaced quantiles in milliseconds, shortest first.
 
     usual_ms: while no other network runs. beside_ms: while one of the stream of that name does;
     streams that are not there make no difference. wide_ms: of a network that has a form with more
     threads for when it has all cores for itself, how long that takes; empty where it has not. All
-    have as many values as usual_ms.
+    have as many values as usual_ms. With joined_ms all of them are of whole runs, by what ran when
+    they began: what was seen
+    when this network ran and a worker was woken for one of the stream of that name: how late that
+    one began, how long it took, and by how much this run was longer for it, which may be negative.
     """
 
     usual_ms: tuple[float, ...]
     beside_ms: dict[str, tuple[float, ...]] = msgspec.field(default_factory=dict)
     wide_ms: tuple[float, ...] = ()
+    joined_ms: dict[str, tuple[JoinMs, ...]] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         at_least("the number of values in usual_ms", len(self.usual_ms), 1)
@@ -190,6 +197,12 @@ class RunTimes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             for number, value in enumerate(values):
                 positive(f"{name}[{number}]", value)
                 at_least(f"{name}[{number}]", value, values[number - 1] if number else 0)
+        for name, joins in self.joined_ms.items():
+            at_least(f"the number of joins in joined_ms.{name}", len(joins), 1)
+            for number, (late_ms, length_ms, longer_ms) in enumerate(joins):
+                at_least(f"joined_ms.{name}[{number}][0]", late_ms, 0)
+                positive(f"joined_ms.{name}[{number}][1]", length_ms)
+                at_least(f"joined_ms.{name}[{number}][2]", longer_ms, -MOST)
 
 
 class Network(Kind, frozen=True):

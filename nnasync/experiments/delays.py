@@ -46,7 +46,8 @@ class AfterRest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Delays(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Values of each delay in nanoseconds, any of which is as likely as any other.
 
-    comes_ns: from the planned time of a request until the loop begins its call. begins_ns: from the
+    told_ns: from the planned time of a request until the loop is told that it is due, 0 where that
+    is a part of comes_ns: from then until the loop begins its call. begins_ns: from the
     submission until a worker begins that had nothing to do. follows_ns: from the end of a run until
     the same worker begins the next one. device_ns: how much longer the device of a real run takes
     than a request costs. heard_ns: from the end of a run until the loop takes up its answer.
@@ -59,6 +60,7 @@ class Delays(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     follows_ns: tuple[int, ...] = (0,)
     device_ns: tuple[int, ...] = (0,)
     heard_ns: tuple[int, ...] = (0,)
+    told_ns: tuple[int, ...] = (0,)
     comes_after: tuple[AfterRest, ...] = ()
     heard_after: tuple[AfterRest, ...] = ()
 
@@ -67,7 +69,7 @@ class Delays(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             _check(name, getattr(self, name))
 
 
-_NAMES = ("comes_ns", "begins_ns", "follows_ns", "device_ns", "heard_ns")
+_NAMES = ("comes_ns", "begins_ns", "follows_ns", "device_ns", "heard_ns", "told_ns")
 
 
 def middle_of(found: Sequence[Delays]) -> Delays:

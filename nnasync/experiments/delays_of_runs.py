@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import bisect
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 
 from nnasync.experiments.delays import KEPT, AfterRest, Delays
-from nnasync.experiments.record import Outcome, RequestRow, RunResult, Span
+from nnasync.experiments.observed_runs import Ran, runs_of
+from nnasync.experiments.record import RunResult
 
 RESTS_NS = (0, 500_000, 2_000_000, 6_000_000)
 """A loop that has had nothing to do for so long, and not for the next time, is late alike."""
@@ -29,10 +31,16 @@ class _Late(NamedTuple):
 class _Seen(NamedTuple):
     """All delays of a run."""
 
+    told: list[_Late]
     comes: list[_Late]
     begins: list[_Late]
     follows: list[_Late]
     heard: list[_Late]
+
+    @classmethod
+    def nothing(cls) -> _Seen:
+        """No delays yet."""
+        return cls([], [], [], [], [])
 
 
 def delays_of(run: RunResult, cost_ns: int, call_ns: int) -> Delays:
@@ -41,18 +49,21 @@ def delays_of(run: RunResult, cost_ns: int, call_ns: int) -> Delays:
     Each request costs `cost_ns`; `call_ns` is how long a call keeps the loop, half of it before
     the submission and half after the answer.
     """
-    lengths_ns = [span.ended_ns - span.began_ns for _, span in _in_one_piece(run)]
-    return _delays(_seen(run, call_ns), [length_ns - cost_ns for length_ns in lengths_ns])
+    ran = runs_of(run)
+    lengths_ns = [each.length_ns for each in ran if each.pieces == 1]
+    seen = _seen([each._replace(row=replace(each.row, told_ns=-1)) for each in ran], call_ns)
+    return _delays(seen, [length_ns - cost_ns for length_ns in lengths_ns])
 
 
 def delays_by_company(runs: Sequence[RunResult], call_ns: int) -> tuple[Delays, ...]:
-    """The delays of real runs of networks, by how many other requests are under way.
+    """The delays of real runs of networks, by how many others run.
 
-    Those that have come, and have not been run to their end: from none to some more than there are
-    cores, of which the last stands for all beyond. Where that many were hardly ever under way, the
-    delays are those of the nearest number.
+    From none to some more than there are cores, of which the last stands for all beyond. Where that
+    many hardly ever ran, the delays are those of the nearest number. A loop that is late for
+    something is late for all that comes until it is there: that is no delay of its own, and counts
+    once.
     """
-    seen = [_by_company(_seen(run, call_ns), run) for run in runs]
+    seen = [_by_company(run, call_ns) for run in runs]
     pooled = [_pooled(each) for each in zip(*seen, strict=True)]
     return tuple(_delays(_nearest(pooled, number), []) for number in range(len(pooled)))
 
@@ -66,13 +77,30 @@ def quantiles(values: Sequence[int]) -> tuple[int, ...]:
     return tuple(found.tolist())
 
 
-def _by_company(seen: _Seen, run: RunResult) -> list[_Seen]:
-    """Delays by how many requests were under way when they began."""
-    most, under_way = run.cores + _BEYOND, _under_way(run)
-    found = [_Seen([], [], [], []) for _ in range(most + 1)]
-    for place, part in enumerate(seen):
+def _by_company(run: RunResult, call_ns: int) -> list[_Seen]:
+    """Delays by how many requests ran when they began, but for those that joined others."""
+    ran, most = runs_of(run), run.cores + _BEYOND
+    handed_ns = sorted(each.handed_ns for each in ran)
+    ended_ns = sorted(each.ended_ns for each in ran)
+    found = [_Seen.nothing() for _ in range(most + 1)]
+    seen = _seen(ran, call_ns)
+    (told,), (comes, heard) = _firsts(seen.told), _firsts(seen.comes, seen.heard)
+    for place, part in enumerate(seen._replace(told=told, comes=comes, heard=heard)):
         for each in part:
-            found[min(under_way(each.at_ns), most)][place].append(each)
+            begun = bisect.bisect_left(handed_ns, each.at_ns)
+            running = begun - bisect.bisect_right(ended_ns, each.at_ns)
+            found[min(running, most)][place].append(each)
+    return found
+
+
+def _firsts(*kinds: list[_Late]) -> list[list[_Late]]:
+    """Of the delays of one thread those that began while nobody waited for it."""
+    found: list[list[_Late]] = [[] for _ in kinds]
+    until_ns = -1
+    for each, kind in sorted((each, kind) for kind, part in enumerate(kinds) for each in part):
+        if each.at_ns >= until_ns:
+            found[kind].append(each)
+        until_ns = max(until_ns, each.at_ns + each.delay_ns)
     return found
 
 
@@ -90,54 +118,38 @@ def _nearest(seen: Sequence[_Seen], number: int) -> _Seen:
     return _Seen(*parts)
 
 
-def _under_way(run: RunResult) -> Callable[[int], int]:
-    """Tells how many requests were under way at a moment, but for what came or ended just then."""
-    ended_ns = {row.request: row.ended_ns for row in run.requests}
-    ended_ns |= {span.request: span.ended_ns for span in run.spans}
-    came = np.array([row.arrived_ns for row in run.requests], np.int64)
-    ended = np.array([ended_ns[row.request] for row in run.requests], np.int64)
-    return lambda at_ns: int(np.count_nonzero((came < at_ns) & (ended > at_ns)))
-
-
-def _in_one_piece(run: RunResult) -> list[tuple[RequestRow, Span]]:
-    """The requests that were answered, and ran without a break."""
-    spans: dict[int, list[Span]] = {}
-    for span in run.spans:
-        spans.setdefault(span.request, []).append(span)
-    return [
-        (row, spans[row.request][0])
-        for row in run.requests
-        if row.outcome in (Outcome.MET, Outcome.LATE) and len(spans.get(row.request, ())) == 1
-    ]
-
-
-def _seen(run: RunResult, call_ns: int) -> _Seen:
-    ran = _in_one_piece(run)
+def _seen(ran: Sequence[Ran], call_ns: int) -> _Seen:
+    """The delays of what ran in one piece."""
+    ran = [each for each in ran if each.pieces == 1]
     half_ns = call_ns // 2
-    busy_ns = sorted(itertools.chain(*((row.queued_ns, row.ended_ns) for row, _ in ran)))
+    busy_ns = sorted(itertools.chain(*((each.row.queued_ns, each.row.ended_ns) for each in ran)))
 
     def late(at_ns: int, until_ns: int) -> _Late:
         before = bisect.bisect_left(busy_ns, at_ns) - 1
         rested_ns = at_ns - busy_ns[before] if before >= 0 else -1
         return _Late(at_ns, until_ns - at_ns - half_ns, rested_ns)
 
-    begins, follows = _waits(ran, run.cores)
+    told = [each.row for each in ran if each.row.told_ns >= 0]
     return _Seen(
-        comes=[late(row.arrived_ns, row.queued_ns) for row, _ in ran],
-        begins=begins,
-        follows=follows,
-        heard=[late(span.ended_ns, row.ended_ns) for row, span in ran],
+        told=[_Late(row.arrived_ns, row.told_ns - row.arrived_ns) for row in told],
+        comes=[
+            late(max(each.row.arrived_ns, each.row.told_ns), each.row.queued_ns) for each in ran
+        ],
+        begins=[_Late(each.handed_ns, each.late_ns) for each in ran if each.is_woken],
+        follows=list(_follows(ran)),
+        heard=[late(each.ended_ns, each.row.ended_ns) for each in ran],
     )
 
 
 def _delays(seen: _Seen, device_ns: Sequence[int]) -> Delays:
-    comes, begins, follows, heard = ([each.delay_ns for each in part] for part in seen)
+    told, comes, begins, follows, heard = ([each.delay_ns for each in part] for part in seen)
     return Delays(
         comes_ns=quantiles(comes),
         begins_ns=quantiles(begins),
         follows_ns=quantiles(follows),
         device_ns=quantiles(device_ns),
         heard_ns=quantiles(heard),
+        told_ns=quantiles(told),
         comes_after=tuple(_after_rests(seen.comes)),
         heard_after=tuple(_after_rests(seen.heard)),
     )
@@ -154,18 +166,11 @@ def _after_rests(delays: Sequence[_Late]) -> Iterator[AfterRest]:
             yield AfterRest(from_ns, quantiles(values))
 
 
-def _waits(ran: list[tuple[RequestRow, Span]], cores: int) -> tuple[list[_Late], list[_Late]]:
-    """What passed until a worker began: one that slept, and one that had just ended something."""
-    queued, began, ended = np.array(
-        [(row.queued_ns, span.began_ns, span.ended_ns) for row, span in ran], np.int64
-    ).T.reshape(3, -1)
-    begins: list[_Late] = []
-    follows: list[_Late] = []
-    for queued_ns, began_ns in zip(queued.tolist(), began.tolist(), strict=True):
-        in_front = np.count_nonzero((queued < queued_ns) & (ended > queued_ns))
-        if in_front < cores:
-            begins.append(_Late(queued_ns, began_ns - queued_ns))
-        elif (before := ended[ended <= began_ns]).size:
-            last_ns = int(before.max())
-            follows.append(_Late(last_ns, began_ns - last_ns))
-    return begins, follows
+def _follows(ran: Sequence[Ran]) -> Iterator[_Late]:
+    """What passed until a worker that had just ended something began the next."""
+    ended_ns = sorted(each.ended_ns for each in ran)
+    for each in ran:
+        before = bisect.bisect_right(ended_ns, each.began_ns) - 1
+        if not each.is_woken and before >= 0:
+            last_ns = ended_ns[before]
+            yield _Late(last_ns, each.began_ns - last_ns)

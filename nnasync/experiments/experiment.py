@@ -102,7 +102,8 @@ class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
                 place = f"streams[{number}].cost"
                 named[f"{place}.beside"] = set(stream.cost.beside)
                 times = stream.cost.times
-                named[f"{place}.times.beside_ms"] = set(times.beside_ms) if times else set()
+                for key in ("beside_ms", "joined_ms"):
+                    named[f"{place}.times.{key}"] = set(getattr(times, key, ()))
         for key, wanted in named.items():
             if unknown := wanted - set(names):
                 raise ExperimentError(

@@ -6,16 +6,17 @@ caches. Then it does so again while an execution that loads nothing runs: the ru
 of a plan with fewer threads then, if it has one. Its steps are those between which the prepared
 plan can be interrupted (`step_meter`).
 
-*All together.* Then all networks of an experiment are streams of two real runs, in which they come
-at random, for some seconds (`measured_together`). A machine is not the same for long, so there are
-more of these between real runs that a simulation is compared with.
+*All together.* Then all networks of an experiment are streams of real runs of some seconds, in
+which they come at random, as often as at its points (`measured_together`): at each load of a sweep,
+or at four of them, of which each point has the nearest one. A machine is not the same for long, so
+there are more of these between real runs that a simulation is compared with.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -27,23 +28,28 @@ from nnasync._core.execution import Net
 from nnasync._core.model import ModelBuilder
 from nnasync._core.runtime import Options, Runtime, open_runtime
 from nnasync.errors import ExperimentError
+from nnasync.experiments.arrivals import ClosedLoop
 from nnasync.experiments.costs import Network, RunTimes
 from nnasync.experiments.experiment import Experiment, Point
-from nnasync.experiments.measured_together import Kind, Together, quantiles_ms
+from nnasync.experiments.measured_together import Kind, Mix, Together, load_of
 from nnasync.experiments.real import best_form
 from nnasync.experiments.real_device import CostEngine, at_multiples
 from nnasync.experiments.record import RunResult
 from nnasync.experiments.run_of_point import DISTURBED
 from nnasync.experiments.step_meter import StepMeter
+from nnasync.experiments.times_of_runs import quantiles_ms
 from nnasync.experiments.workload import Stream
 from nnasync.hal import NOT_AVAILABLE, Array, Priority
 from nnasync.machine import WaitMeter
+
+T = TypeVar("T")
 
 _WARM, _RUNS = 10, 80
 _PAUSE_S = 0.003
 _RESTS_NS, _REST_STEP_NS = 60_000_000_000, 50_000_000
 _COMPETITION_MS = 300
 _ATTEMPTS = 3
+_MOST_MIXES = 4
 _IS_WIDE = 0.85
 """A form with more threads that is no quicker than this, of the time with one, is none."""
 
@@ -54,6 +60,7 @@ class MeasuredNetworks:
     def __init__(self, points: Sequence[Point], together: Mapping[int, Together]) -> None:
         self._points = tuple(points)
         self._together = together
+        self._turn = 0
 
     @classmethod
     async def of(cls, points: Sequence[Point]) -> MeasuredNetworks:
@@ -70,9 +77,11 @@ class MeasuredNetworks:
         return cls(list(map(_with_rates, points, known)), together)
 
     async def measure_more(self) -> None:
-        """Take one more run of all networks that share cores."""
-        for together in _each(self._together):
-            await together.measure_more()
+        """Take one more run of all networks that share cores, as they come at a point, in turn."""
+        every = _each(self._together)
+        if every:
+            await every[self._turn % len(every)].measure_more()
+            self._turn += 1
 
     async def points(self) -> tuple[Point, ...]:
         """The points with what their networks cost."""
@@ -87,21 +96,57 @@ class MeasuredNetworks:
 async def _together(points: Sequence[Point]) -> dict[int, Together]:
     """The networks of each point that has any, measured alone and together."""
     alone: dict[tuple[str, int], Network] = {}
-    together: dict[tuple[int, tuple[Kind, ...]], Together] = {}
-    found: dict[int, Together] = {}
+    alike: dict[tuple[int, tuple[Kind, ...]], list[Point]] = {}
     for point in points:
-        cores, kinds = point.experiment.cores, _kinds(point.experiment)
-        if not kinds:
-            continue
+        if kinds := _kinds(point.experiment):
+            alike.setdefault((point.experiment.cores, kinds), []).append(point)
+    found: dict[int, Together] = {}
+    for (cores, kinds), group in alike.items():
         for model in dict.fromkeys(kind.model for kind in kinds):
             if (model, cores) not in alone:
                 alone[model, cores] = await _measured_calmly(model, cores)
-        if (cores, kinds) not in together:
-            networks = {kind: alone[kind.model, cores] for kind in kinds}
-            together[cores, kinds] = Together(networks, cores)
-            await together[cores, kinds].measure()
-        found[point.index] = together[cores, kinds]
-    return found
+        networks = {kind: alone[kind.model, cores] for kind in kinds}
+        found |= await _by_load(group, networks, cores)
+    return dict(sorted(found.items()))
+
+
+async def _by_load(
+    points: Sequence[Point], networks: dict[Kind, Network], cores: int
+) -> dict[int, Together]:
+    """The networks measured at each load, or some of them, for the points that are nearest."""
+    mixes = {point.index: _mix(point, networks) for point in points}
+    loads = {index: load_of(mix, networks, cores) for index, mix in mixes.items()}
+    every = sorted(set(loads.values()))
+    places = np.linspace(0, len(every) - 1, min(len(every), _MOST_MIXES)).round()
+    few = [every[int(place)] for place in places]
+    by_load = {loads[index]: mix for index, mix in mixes.items()}
+    together = {load: Together(networks, cores, by_load[load]) for load in few}
+    for each in together.values():
+        await each.measure()
+    return {
+        index: together[min(few, key=lambda each: abs(each - load))]
+        for index, load in loads.items()
+    }
+
+
+def _mix(point: Point, networks: dict[Kind, Network]) -> Mix:
+    """How often each network comes at a point, as far as that is known; 0 where it is not."""
+    mix = dict.fromkeys(networks, 0.0)
+    names = {stream.name for stream in _unmeasured(point.experiment)}
+    for stream in _with_costs(point, networks).experiment.workload().streams:
+        if stream.name in names:
+            mix[_kind(stream)] += _rate_hz(stream)
+    return mix
+
+
+def _rate_hz(stream: Stream) -> float:
+    arrivals = stream.arrivals
+    if isinstance(arrivals, ClosedLoop):
+        return arrivals.callers * 1e3 / (arrivals.think_ms + stream.cost.mean_ns / 1e6)
+    try:
+        return arrivals.mean_rate_hz
+    except ExperimentError:
+        return 0.0
 
 
 def _each(together: Mapping[int, Together]) -> tuple[Together, ...]:
@@ -216,9 +261,14 @@ def _with_costs(point: Point, costs: dict[Kind, Network]) -> Point:
         network = costs[kind]
         if network.times is None:
             return network
-        known = network.times.beside_ms
-        beside = {name: known[names[each]] for name, each in kinds.items() if names[each] in known}
-        return replace(network, times=replace(network.times, beside_ms=beside))
+
+        def named(known: Mapping[str, T]) -> dict[str, T]:
+            by_kind = {name: names[each] for name, each in kinds.items()}
+            return {name: known[each] for name, each in by_kind.items() if each in known}
+
+        times = network.times
+        beside, joined = named(times.beside_ms), named(times.joined_ms)
+        return replace(network, times=replace(times, beside_ms=beside, joined_ms=joined))
 
     streams = tuple(
         replace(stream, cost=cost(kinds[stream.name])) if stream.name in kinds else stream

@@ -292,6 +292,7 @@ class _RealStream:
     def request(self, arrival: Arrival) -> _Request:
         """A request that is due, written down."""
         number = self._run.recorder.submitted(self.number, arrival.planned_ns)
+        self._run.recorder.told(number, arrival.told_ns)
         cost_ns = next(self._costs, 0) if self.is_closed else arrival.cost_ns
         return _Request(self.number, number, arrival.planned_ns, cost_ns)
 

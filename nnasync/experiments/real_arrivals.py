@@ -20,11 +20,15 @@ from nnasync._core.wakeup import Waiter
 
 
 class Arrival(NamedTuple):
-    """A request of a stream, by its number: when it is planned, and what it costs."""
+    """A request of a stream, by its number: when it is planned, and what it costs.
+
+    `told_ns` is when it was found to be due, and the loop was woken for it.
+    """
 
     planned_ns: int
     stream: int
     cost_ns: int
+    told_ns: int = -1
 
 
 class Planner:
@@ -124,7 +128,7 @@ class Planner:
         due: list[Arrival] = []
         while self._heap and self._heap[0][0] <= min(now, self._end_ns - 1) and self._left != 0:
             arrival = heapq.heappop(self._heap)[-1]
-            due.append(arrival)
+            due.append(arrival._replace(told_ns=now))
             if self._left is not None:
                 self._left -= 1
             if arrival.stream in self._streams:

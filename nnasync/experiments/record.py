@@ -111,7 +111,8 @@ class Span(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class RequestRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A request of the window that is kept; `ended_ns` is when its outcome was known.
 
-    `queued_ns` is when it was submitted to the queue of the workers; -1 where it never was.
+    `queued_ns` is when it was submitted to the queue of the workers, `told_ns` when the loop was
+    told that it was due; -1 where it never was, or that is not known.
     """
 
     stream: int
@@ -120,6 +121,7 @@ class RequestRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     ended_ns: int
     outcome: Outcome
     queued_ns: int = -1
+    told_ns: int = -1
 
 
 class RunResult(msgspec.Struct, frozen=True):
@@ -268,6 +270,7 @@ class Recorder:
         self._spans: list[Span] = []
         self._rows: list[RequestRow] = []
         self._queued_ns: dict[int, int] = {}
+        self._told_ns: dict[int, int] = {}
 
     def until(self, ends_ns: int) -> None:
         """Note when the run ends, before its first request, where that is known."""
@@ -295,6 +298,11 @@ class Recorder:
         self.accounts[stream].ended(planned_ns, ended_ns, outcome)
         if number >= 0:
             self._rows[number] = RequestRow(stream, number, planned_ns, ended_ns, outcome)
+
+    def told(self, number: int, at_ns: int) -> None:
+        """Note when the loop was told that a request was due, if it is of the window."""
+        if number >= 0:
+            self._told_ns[number] = at_ns
 
     def queued(self, number: int, at_ns: int) -> None:
         """Note when a request was submitted to the queue, if it is of the window."""
@@ -325,6 +333,7 @@ class Recorder:
                 row,
                 ended_ns=duration_ns if row.outcome is Outcome.PENDING else row.ended_ns,
                 queued_ns=self._queued_ns.get(row.request, -1),
+                told_ns=self._told_ns.get(row.request, -1),
             )
             for row in self._rows
         )

@@ -1,10 +1,17 @@
 """Runs of real networks that share the cores of a simulation, and are slower for it.
 
 How long runs take alone, beside one of another stream, and in their form with more threads was
-measured (`networks`). A request has a place in these distributions: one that is among the slowest
-tenth alone is so beside others. Whenever a run begins or ends, what is left of the others is
-stretched or shrunk by what that changes; beside several others the excesses add up. Where a run was
-measured to be quicker beside another one than alone, it is not quicker still beside several.
+measured (`networks`), or is said. A request has a place in these distributions: one that is among
+the slowest tenth alone is so beside others. Beside several others the excesses add up. Where a run
+was measured to be quicker beside another one than alone, it is not quicker still beside several.
+
+*Where joins were seen* a run is as long as others that began beside the same. While it goes on a
+worker may be woken for another one. Then both are as slow as two such runs were seen to be: how
+late the second one begins, how long it takes, and by how much the first one is longer, is drawn
+together. A run is longer for the first one that joins it only, as it was measured so.
+
+*Elsewhere*, whenever a run begins or ends, what is left of the others is stretched or shrunk by
+what that changes.
 
 A network with a wide form takes it by the runtime's rule: where nothing else runs or waits, and
 that is usual (`workers.admission.Company`). Runs without such figures are what a device stands for
@@ -14,37 +21,81 @@ that takes exactly as long, whatever else runs.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Collection, Iterator
+from typing import Any, NamedTuple, TypeAlias
 
 from nnasync._core.workers.admission import Company
 from nnasync.experiments.costs import Network, RunTimes
+from nnasync.experiments.delays import draws
 from nnasync.experiments.simulation_requests import Request
 from nnasync.experiments.workload import Stream
+
+_JOINS = 6
+"""Draws of joins have seeds of their own, beside those of delays."""
+
+_Effects: TypeAlias = Iterator[tuple[float, float, float]]
+
+
+class Join(NamedTuple):
+    """A run that is `joined` by one that begins so late and takes so long."""
+
+    joined: Request
+    late_ns: int
+    length_ns: float
 
 
 class SharedCores:
     """What the networks of a simulation do to each other."""
 
-    def __init__(self, streams: tuple[Stream, ...]) -> None:
+    def __init__(self, streams: tuple[Stream, ...], seed: int) -> None:
         costs = {each.name: each.cost for each in streams if isinstance(each.cost, Network)}
         self._slowness = {name: _Slowness(cost) for name, cost in costs.items()}
         self._company = Company()
+        self._effects: dict[tuple[str, str], _Effects] = {
+            (name, other): draws(pairs, seed, _JOINS, number)
+            for name, cost in costs.items()
+            if cost.times is not None
+            for number, (other, pairs) in enumerate(sorted(cost.times.joined_ms.items()))
+        }
 
-    def begin(self, request: Request, others: int, waiting: int) -> None:
-        """A request begins beside so many others; it keeps the form that it takes now."""
+    def join(self, now: int, request: Request, running: Collection[Any]) -> Join | None:
+        """Have a run be longer as a worker is woken for a request; None for pairs never seen."""
+        for each in running:
+            effects = self._effects.get((each.source.name, request.source.name))
+            if effects is not None:
+                late_ms, length_ms, longer_ms = next(effects)
+                if not each.is_joined:
+                    each.is_joined = True
+                    _lengthen(now, each, round(longer_ms * 1e6))
+                return Join(each, round(late_ms * 1e6), length_ms * 1e6)
+        return None
+
+    def begin(
+        self, request: Request, running: Collection[Any], waiting: int, join: Join | None
+    ) -> None:
+        """A request begins beside others, one of which it may join; it keeps the form it takes."""
         slowness = self._slowness.get(request.source.name)
-        if slowness is None or not slowness.has_forms or request.active_ns:
+        if slowness is None:
             return
-        self._company.note(has_others=bool(others or waiting))
-        request.is_wide = not (others or waiting or self._company.is_usual)
+        slowness.place(request)
+        if slowness.has_forms and not request.active_ns:
+            self._company.note(has_others=bool(running or waiting))
+            request.is_wide = not (running or waiting or self._company.is_usual)
+        if not slowness.has_joins:
+            return
+        left_ns = request.cost_ns - request.active_ns
+        if join is None or request.active_ns:
+            request.slower = slowness.times(request, [each.source.name for each in running])
+        else:
+            request.slower = join.length_ns / left_ns
+        request.cost_ns = request.active_ns + max(1, round(left_ns * request.slower))
 
     def changed(self, now: int, running: Collection[Any]) -> list[Request]:
         """Have what runs be as slow as it is beside the others; those that end at another time."""
         found = []
         for request in running:
             slowness = self._slowness.get(request.source.name)
-            if slowness is None:
+            if slowness is None or slowness.has_joins:
                 continue
             slower = slowness.times(
                 request, [each.source.name for each in running if each is not request]
@@ -71,12 +122,16 @@ class _Slowness:
             self._beside = {name: [slower] for name, slower in cost.beside.items()}
         self._wide = [value * 1e6 / base for value, base in zip(times.wide_ms, usual, strict=False)]
         self.has_forms = bool(self._wide)
+        self.has_joins = bool(times.joined_ms)
 
-    def times(self, request: Request, others: Collection[str]) -> float:
-        """The factor of a request beside requests of these streams."""
+    def place(self, request: Request) -> None:
+        """Give a request its place among all by its length."""
         if request.rank < 0:
             last = len(self._usual_ns) - 1
             request.rank = min(bisect_left(self._usual_ns, request.cost_ns), last)
+
+    def times(self, request: Request, others: Collection[str]) -> float:
+        """The factor of a request beside requests of these streams."""
         rank = request.rank
         slower = least = self._wide[rank] if request.is_wide else 1.0
         for name in others:
@@ -91,7 +146,7 @@ def stopped(request: Request) -> None:
     """A run has stopped: what is left of it is as long as alone."""
     left_ns = request.cost_ns - request.active_ns
     request.cost_ns = request.active_ns + round(left_ns / request.slower)
-    request.slower = 1.0
+    request.slower, request.is_joined = 1.0, False
 
 
 def _stretch(at_ns: int, request: Request, times: float) -> None:
@@ -99,3 +154,10 @@ def _stretch(at_ns: int, request: Request, times: float) -> None:
     left_ns = request.cost_ns - request.active_ns - (at_ns - request.began_ns)
     request.cost_ns += round(left_ns * times) - left_ns
     request.ends_ns = at_ns + round((request.ends_ns - at_ns) * times)
+
+
+def _lengthen(now: int, request: Request, by_ns: int) -> None:
+    """A run takes so much longer; it cannot have ended before now."""
+    ends_ns = max(now, request.began_ns + 1, request.ends_ns + by_ns)
+    request.cost_ns += ends_ns - request.ends_ns
+    request.ends_ns = ends_ns

@@ -10,7 +10,7 @@ from nnasync.experiments.overheads import Overheads
 SLEEPS_DEEPLY_NS = 1_000_000
 """A worker that has had nothing to do for longer begins later, where delays were not measured."""
 
-_COMES, _BEGINS, _FOLLOWS, _DEVICE, _HEARD = range(5)
+_COMES, _BEGINS, _FOLLOWS, _DEVICE, _HEARD, _TOLD = range(6)
 
 
 class SimulatedDelays:
@@ -26,10 +26,11 @@ class SimulatedDelays:
         self._heard = _AfterRests(delays.heard_ns, delays.heard_after, (*seeds, _HEARD))
         self.follows_ns = draws(found.follows_ns if found else (0,), *seeds, _FOLLOWS)
         self.device_ns = draws(found.device_ns if found else (0,), *seeds, _DEVICE)
+        self.told_ns = draws(delays.told_ns, *seeds, _TOLD)
         self._begins_ns = draws(found.begins_ns, *seeds, _BEGINS) if found else None
 
     def comes_ns(self, rested_ns: int) -> int:
-        """From the planned time until the loop begins the call, if it had nothing to do so long."""
+        """Until the loop begins the call, if it had nothing to do so long."""
         return self._comes.next_ns(rested_ns)
 
     def heard_ns(self, rested_ns: int) -> int:
@@ -41,6 +42,19 @@ class SimulatedDelays:
         if self._begins_ns is not None:
             return next(self._begins_ns)
         return self._cold_there_ns if asleep_ns > SLEEPS_DEEPLY_NS else self._there_ns
+
+
+class Waking:
+    """A thread that waits for events; who wakes it waits for all that come meanwhile."""
+
+    def __init__(self) -> None:
+        self._there_ns = -1
+
+    def there_ns(self, now: int, late_ns: int) -> int:
+        """When it is there for an event of now, if it is so late for one that wakes it."""
+        if now >= self._there_ns:
+            self._there_ns = now + late_ns
+        return self._there_ns
 
 
 class _AfterRests:

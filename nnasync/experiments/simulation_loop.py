@@ -20,8 +20,9 @@ alike.
 else then (`simulation_lane`). What they may take of one turn is limited: a turn is all that had
 been posted when it began.
 
-*Networks* share the cores: runs are slower beside each other, and delays are those that were
-measured while so many of their requests were under way (`simulation_company`).
+*Networks* share the cores: runs are slower beside each other (`simulation_company`), and delays are
+those that were measured while so many others ran. The thread that waits for arrivals, and the loop
+that it wakes, are each on their way once for all that happens meanwhile (`Waking`).
 
 *Not simulated*: the budget that LOW overdraws for its age, and cores that others than networks
 load.
@@ -37,14 +38,14 @@ from nnasync.experiments.overheads import Overheads
 from nnasync.experiments.record import Outcome, Recorder
 from nnasync.experiments.simulation_company import SharedCores, stopped
 from nnasync.experiments.simulation_cores import ENDS, OTHERS, Settings, Simulation
-from nnasync.experiments.simulation_delays import SLEEPS_DEEPLY_NS, SimulatedDelays
+from nnasync.experiments.simulation_delays import SLEEPS_DEEPLY_NS, SimulatedDelays, Waking
 from nnasync.experiments.simulation_lane import SimulatedLane
 from nnasync.experiments.simulation_requests import Request
 from nnasync.experiments.workload import Stream
 from nnasync.hal import Priority
 from nnasync.scheduler import Policy
 
-_POSTS, _TURNS, _SUBMITS = range(OTHERS, OTHERS + 3)
+_POSTS, _TURNS, _SUBMITS, _TELLS = range(OTHERS, OTHERS + 4)
 _REGULAR = (Priority.HIGH, Priority.MEDIUM)
 
 
@@ -64,9 +65,11 @@ class LoopSimulation(Simulation):
         self._calm = SimulatedDelays(overheads, overheads.delays, settings.seed)
         self._shared: SharedCores | None = None
         self._by_company: list[SimulatedDelays] = []
-        self._under_way: set[Request] = set()
+        self._planner = Waking()
+        self._loop: Waking | None = None
         if any(source.is_network for source in self._sources):
-            self._shared = SharedCores(streams)
+            self._shared = SharedCores(streams, settings.seed)
+            self._loop = Waking() if overheads.beside else None
             self._by_company = [
                 SimulatedDelays(overheads, delays, settings.seed, number)
                 for number, delays in enumerate(overheads.beside)
@@ -90,13 +93,16 @@ class LoopSimulation(Simulation):
 
     def _submit(self, now: int, request: Request) -> None:
         """A request comes by a thread of its own, which wakes the loop."""
-        late_ns = self._delays().comes_ns(now - self._loop_free_ns)
-        if request.source.is_network:
-            self._under_way.add(request)
-        self._push(now + late_ns, _POSTS, request)
+        if self._loop is None:
+            self._push(now + self._delays().comes_ns(now - self._loop_free_ns), _POSTS, request)
+            return
+        self._push(self._planner.there_ns(now, next(self._delays().told_ns)), _TELLS, request)
 
     def _other(self, now: int, kind: int, what: Any) -> None:
-        if kind == _POSTS:
+        if kind == _TELLS:
+            self._recorder.told(what.number, now)
+            self._post(now, what, self._delays().comes_ns(now - self._loop_free_ns))
+        elif kind == _POSTS:
             self._posted.append(what)
             if len(self._posted) == 1:
                 self._push(max(now, self._loop_free_ns), _TURNS, None)
@@ -146,7 +152,6 @@ class LoopSimulation(Simulation):
         """The loop runs a request itself, to its end."""
         source, estimate, cost_ns = request.source, request.estimate, request.cost_ns
         request.is_over = True
-        self._under_way.discard(request)
         if request.deadline_ns < now + estimate.floor_ns:
             estimate.refused()
             self._tell(now, request, Outcome.REFUSED)
@@ -165,13 +170,18 @@ class LoopSimulation(Simulation):
         if request.is_over:
             return
         request.is_over = True
-        if request.source.is_network:
-            self._under_way.difference_update(request.members or (request,))
         self._outcomes[request] = outcome
         late_ns = 0
         if outcome in (Outcome.MET, Outcome.LATE, Outcome.EXPIRED):
             late_ns = self._delays().heard_ns(now - self._loop_free_ns)
-        self._push(now + late_ns, _POSTS, request)
+        self._post(now, request, late_ns)
+
+    def _post(self, now: int, request: Request, late_ns: int) -> None:
+        """The loop is woken for a request, and is there so late, if it is not on its way."""
+        at_ns = now + late_ns
+        if self._loop is not None and late_ns:
+            at_ns = self._loop.there_ns(now, late_ns)
+        self._push(at_ns, _POSTS, request)
 
     def _tell(self, now: int, request: Request, outcome: Outcome) -> None:
         self._answered_ns = now
@@ -182,15 +192,20 @@ class LoopSimulation(Simulation):
     def _begin(self, now: int, request: Any) -> None:
         """A worker takes a request: soon if it is awake, else when it has been woken."""
         core, late_ns = self._free[-1], 0
+        shared, join = self._shared, None
         is_low = request.priority is Priority.LOW
         if core == self._awake:
             late_ns = next(self._delays().follows_ns)
         if core != self._awake or (is_low is not self._awake_for_low and not self._is_governed):
-            late_ns += self._delays().begins_ns(now - self._asleep_since_ns[core])
-        shared = self._shared
+            begins_ns = self._delays().begins_ns(now - self._asleep_since_ns[core])
+            if shared is not None:
+                join = shared.join(now, request, self._running)
+            late_ns += begins_ns if join is None else join.late_ns
         if shared is not None:
-            shared.begin(request, len(self._running), sum(self._totals))
+            shared.begin(request, self._running, sum(self._totals), join)
         super()._begin(now + late_ns, request)
+        if join is not None:
+            self._push(join.joined.ends_ns, ENDS, join.joined)
         if shared is not None:
             self._share(now, shared)
 
@@ -213,9 +228,9 @@ class LoopSimulation(Simulation):
             self._push(request.ends_ns, ENDS, request)
 
     def _delays(self) -> SimulatedDelays:
-        """Those that fit how many requests of networks are under way."""
+        """Those that fit how many requests run."""
         known = self._by_company
-        return known[min(len(self._under_way), len(known) - 1)] if known else self._calm
+        return known[min(len(self._running), len(known) - 1)] if known else self._calm
 
     def _hand_out(self, now: int) -> None:
         """Have free cores run what is next; one that was taken beside others is none."""

@@ -23,8 +23,9 @@ class Request(Job):
 
     `ends_ns` is when its run stops as things stand, negative while it does not run. `is_asked` is
     whether it was asked to give way, `is_over` whether its outcome is known. It takes `slower`
-    times as long as alone, for what runs beside it. Of a network's runs it has this `rank` by
-    length, negative until it is known, and the `is_wide` form or the usual one. Requests that are
+    times as long as alone, for what ran beside it when it began; `is_joined` is whether another
+    one began since. Of a network's runs it has this `rank` by length, negative until it is known,
+    and the `is_wide` form or the usual one. Requests that are
     run together are `members` of a `run`.
     """
 
@@ -34,6 +35,7 @@ class Request(Job):
         "cost_ns",
         "ends_ns",
         "is_asked",
+        "is_joined",
         "is_over",
         "is_watched",
         "is_wide",
@@ -54,6 +56,7 @@ class Request(Job):
     began_ns: int
     core: int
     is_asked: bool
+    is_joined: bool
     is_over: bool
     is_watched: bool
     slower: float
@@ -159,6 +162,7 @@ class Source:
         request.slower = 1.0
         request.members, request.run = (), None
         request.is_asked = request.is_over = request.is_watched = request.is_wide = False
+        request.is_joined = False
         return request
 
     def run_of(self, members: Sequence[Request]) -> Request:
@@ -172,7 +176,7 @@ class Source:
         costs_ns = [each.cost_ns for each in members]
         run.cost_ns = costs_ns[0] if self.batching is None else self.batching.cost_ns(costs_ns)
         run.ends_ns, run.rank, run.slower = -1, -1, 1.0
-        run.is_asked = run.is_over = run.is_watched = run.is_wide = False
+        run.is_asked = run.is_over = run.is_watched = run.is_wide = run.is_joined = False
         run.members, run.run = tuple(members), None
         for each in members:
             each.run = run

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
+from msgspec.structs import replace
 
 from nnasync.errors import ExperimentError
 from nnasync.experiments import Delays, Overheads, RequestRow, RunResult, Span
@@ -56,21 +57,45 @@ def test_who_finds_a_core_free_waits_for_nobody() -> None:
     assert len(set(delays_of(record(*requests), 1_000 * US, 0).begins_ns)) == 1
 
 
-def test_delays_are_told_apart_by_how_many_requests_are_under_way() -> None:
-    alone = [(at, at + 100, at + 110, at + 150, at + 170) for at in range(0, 30_000, 1_000)]
-    beside = [(at + 50, at + 350, at + 400, at + 500, at + 530) for at, *_ in alone]
-    run = record(*alone, *beside, cores=1)
+def test_delays_are_told_apart_by_how_many_others_run() -> None:
+    alone = [(at, at + 100, at + 110, at + 550, at + 570) for at in range(0, 30_000, 1_000)]
+    beside = [(at + 150, at + 450, at + 500, at + 600, at + 630) for at, *_ in alone]
+    run = record(*alone, *beside, cores=2)
     none, one, *more = delays_by_company([run], 20 * US)
     assert set(none.comes_ns) == {90 * US}
     assert set(one.comes_ns) == {290 * US}
-    # The first of each two ends while the other one has come.
+    assert (set(none.begins_ns), set(one.begins_ns)) == ({10 * US}, {50 * US})
+    # The first of each two ends while the other one runs.
     assert (set(none.heard_ns), set(one.heard_ns)) == ({20 * US}, {10 * US})
-    assert [each.comes_ns for each in more] == [one.comes_ns] * 4
+    assert [each.comes_ns for each in more] == [one.comes_ns] * 5
     assert delays_by_company([run, run], 20 * US)[0].heard_ns == none.heard_ns
 
 
 def test_delays_of_company_that_was_never_seen_are_those_of_nobody() -> None:
     assert delays_by_company([record()], 0) == (Delays(),) * 6
+
+
+def test_a_loop_that_is_late_for_several_is_late_once() -> None:
+    every = range(2_000, 60_000, 2_000)
+    first = [(at, at + 500, at + 600, at + 900, at + 960) for at in every]
+    # It comes, and a third one is answered, while the loop is on its way for the first.
+    second = [(at + 300, at + 510, at + 600, at + 900, at + 970) for at in every]
+    third = [(at - 700, at - 600, at - 500, at + 200, at + 490) for at in every]
+    run = record(*first, *second, *third, cores=4)
+    none, one, *_ = delays_by_company([run], 0)
+    assert (set(none.comes_ns), set(one.comes_ns)) == ({100 * US}, {500 * US})
+    # Of the two that end at once the first is heard of, and the third with what came.
+    assert set(none.heard_ns) == set(one.heard_ns) == {60 * US}
+
+
+def test_the_thread_that_waits_for_arrivals_is_late_itself() -> None:
+    run = record(*((at, at + 500, at + 600, at + 900, at + 960) for at in range(0, 60_000, 2_000)))
+    rows = [replace(row, told_ns=row.arrived_ns + 200 * US) for row in run.requests]
+    found = delays_by_company([replace(run, requests=tuple(rows))], 20 * US)[0]
+    assert (set(found.told_ns), set(found.comes_ns)) == ({200 * US}, {290 * US})
+    # Of a stream that stands for costs the two are one delay.
+    whole = delays_of(replace(run, requests=tuple(rows)), 300 * US, 20 * US)
+    assert (set(whole.told_ns), set(whole.comes_ns)) == ({0}, {490 * US})
 
 
 def test_a_run_of_nothing_has_no_delays() -> None:

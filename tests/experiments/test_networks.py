@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from msgspec.structs import replace
@@ -13,15 +14,19 @@ from nnasync.experiments import (
     ClosedLoop,
     Experiment,
     Network,
+    Periodic,
     Poisson,
     RunResult,
     RunTimes,
     Stream,
+    Trace,
     read_experiment,
     run,
 )
 from nnasync.experiments import networks as module
-from nnasync.experiments.measured_together import Kind
+from nnasync.experiments.arrivals import Arrivals
+from nnasync.experiments.experiment import Point
+from nnasync.experiments.measured_together import Kind, Mix
 from nnasync.experiments.networks import MeasuredNetworks, measured
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,8 +47,12 @@ def experiment(model: str = WORDS, **changes: object) -> Experiment:
 class Shared:
     """Stands for networks that are run together; each is half as slow again beside any."""
 
-    def __init__(self, networks: Mapping[Kind, Network], cores: int) -> None:
+    made: ClassVar[list[Shared]] = []
+
+    def __init__(self, networks: Mapping[Kind, Network], cores: int, mix: Mix) -> None:
         self._networks = networks
+        self.mix = mix
+        self.made.append(self)
         self.usual_ms = 2.0
         self.runs: tuple[RunResult, ...] = ()
 
@@ -93,13 +102,57 @@ async def test_each_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(networks.runs()) == {0, 1, 2, 3}
 
     # What is measured later changes the costs, not the rates of what was run for real meanwhile.
-    await networks.measure_more()
+    for _ in points:
+        await networks.measure_more()
     later = await networks.points()
     assert [point.experiment.streams[0].cost.mean_ns for point in later] == [3_000_000] * 4
     rates = [point.experiment.workload().streams[0].arrivals for point in points]
     assert [point.experiment.workload().streams[0].arrivals for point in later] == rates
     found = [each.rate_hz for each in rates if isinstance(each, Poisson)]
     assert found == pytest.approx([100, 200, 200, 400])
+
+
+async def test_they_run_together_as_often_as_at_the_points(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def told(model: str, cores: int) -> Network:
+        return Network(model, (2.0,))
+
+    monkeypatch.setattr(module, "_measured_calmly", told)
+    monkeypatch.setattr(module, "Together", Shared)
+    monkeypatch.setattr(Shared, "made", [])
+    # Seven loads, of which four are measured; policies make no difference.
+    loads = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7]
+    points = experiment(sweep={"load": loads, "policy": ["default", "edf"]}).points()
+    networks = await MeasuredNetworks.of(points)
+    rates = [rate_hz for each in Shared.made for rate_hz in each.mix.values()]
+    assert rates == pytest.approx([50.0, 150.0, 250.0, 350.0])
+    # Each time another one is measured once more.
+    await networks.measure_more()
+    await networks.measure_more()
+    assert [each.usual_ms for each in Shared.made] == [3.0, 3.0, 2.0, 2.0]
+    costs = [point.experiment.streams[0].cost.mean_ns / 1e6 for point in await networks.points()]
+    assert costs[::2] == costs[1::2]
+    assert (costs[:6], costs[8:]) == ([3.0] * 6, [2.0] * 6)
+
+
+@pytest.mark.parametrize(
+    ("arrivals", "rate_hz"),
+    [(ClosedLoop(3, 8.0), 300.0), (Trace("none.csv"), 0.0), (Periodic(20.0), 50.0)],
+)
+async def test_how_often_networks_come_where_that_is_known(
+    monkeypatch: pytest.MonkeyPatch, arrivals: Arrivals, rate_hz: float
+) -> None:
+    async def told(model: str, cores: int) -> Network:
+        return Network(model, (2.0,))
+
+    monkeypatch.setattr(module, "_measured_calmly", told)
+    monkeypatch.setattr(module, "Together", Shared)
+    monkeypatch.setattr(Shared, "made", [])
+    stream = Stream(name="words", arrivals=arrivals, cost=Network(WORDS))
+    await MeasuredNetworks.of([Point(0, {}, Experiment(streams=(stream,)))])
+    (shared,) = Shared.made
+    assert list(shared.mix.values()) == pytest.approx([rate_hz])
 
 
 async def test_networks_that_say_what_they_cost_are_not_measured() -> None:

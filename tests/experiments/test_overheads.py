@@ -302,7 +302,7 @@ def test_a_network_that_stops_beside_others_does_what_is_left_alone() -> None:
     assert mine == [(0, 3 * MS), (6 * MS, 8 * MS)]
 
 
-def test_the_more_requests_of_networks_are_under_way_the_later_everybody_is() -> None:
+def test_the_more_networks_run_the_later_everybody_is() -> None:
     overheads = Overheads(0, 0, 0, delays=LATE, beside=(Delays(), LATE))
     busy = stream("busy", cost=Network("a.nnm", (10.0,)))
     other = stream("other", arrivals=at(5.0), cost=Network("b.nnm", (1.0,)))
@@ -314,7 +314,7 @@ def test_the_more_requests_of_networks_are_under_way_the_later_everybody_is() ->
     assert late_ns == [0, 300 * US, 0]
 
 
-def test_a_network_that_is_given_up_is_under_way_no_more() -> None:
+def test_a_network_that_is_given_up_runs_no_more() -> None:
     overheads = Overheads(0, 0, 0, delays=Delays(), beside=(Delays(), LATE))
     gone = stream("gone", cost=Network("a.nnm", (9.0,)), cancel_after_ms=2.0)
     later = stream("later", arrivals=at(10.0), cost=Network("b.nnm", (1.0,)))
@@ -325,7 +325,7 @@ def test_a_network_that_is_given_up_is_under_way_no_more() -> None:
 
 
 @pytest.mark.parametrize("given_up", [{"cancel_after_ms": 2.0}, {"deadline_ms": 2.0}])
-def test_those_of_a_run_that_all_give_up_are_under_way_no_more(given_up: dict[str, float]) -> None:
+def test_those_of_a_run_that_all_give_up_run_no_more(given_up: dict[str, float]) -> None:
     overheads = Overheads(0, 0, 0, delays=Delays(), beside=(Delays(), Delays(), LATE))
     cost = Network("a.nnm", (9.0,))
     gone = stream("gone", cost=cost, batching=Batching(), **given_up)
@@ -334,6 +334,46 @@ def test_those_of_a_run_that_all_give_up_are_under_way_no_more(given_up: dict[st
         Workload((gone, later)), cores=1, overheads=overheads, duration_ns=MS * 50, record=ALL
     )
     assert found.requests[1].queued_ns == 20 * MS
+
+
+def test_a_network_that_joins_another_is_late_and_so_is_that() -> None:
+    times = RunTimes((4.0,), {"mine": (6.0,)}, joined_ms={"mine": ((0.5, 3.0, 1.5),)})
+    cost = Network("a.nnm", (4.0,), times=times)
+    found = late(stream("mine", arrivals=Periodic(2.0, 0.0), cost=cost), delays=Delays(), cores=2)
+    spans = sorted((span.began_ns / MS, span.ended_ns / MS) for span in found.spans[:4])
+    # The second one is late and quick, and makes the first longer. The third goes on where that
+    # ends, beside the second, and is longer as the fourth joins it.
+    assert spans == [(0, 5.5), (2.5, 5.5), (5.5, 13.0), (6.5, 9.5)]
+
+
+def test_a_run_is_longer_for_the_first_that_joins_it_only() -> None:
+    times = RunTimes((9.0,), joined_ms={"short": ((0.0, 1.0, -2.0), (0.0, 1.0, -2.0))})
+    long = stream("long", cost=Network("b.nnm", (9.0,), times=times))
+    short = stream("short", arrivals=Periodic(2.0, 1.0), cost=Network("a.nnm", (1.0,)))
+    found = late(long, short, delays=Delays(), cores=2)
+    assert next(span.ended_ns for span in found.spans if span.stream == 0) == 7 * MS
+    # One that is to end sooner than now ends now.
+    soon = msgspec.structs.replace(times, joined_ms={"short": ((0.0, 1.0, -20.0),)})
+    long = stream("long", cost=Network("b.nnm", (9.0,), times=soon))
+    found = late(long, short, delays=Delays(), cores=2)
+    assert next(span.ended_ns for span in found.spans if span.stream == 0) == 1 * MS
+
+
+def test_a_loop_on_its_way_is_there_for_all_that_happens_meanwhile() -> None:
+    far = Delays(told_ns=(200 * US,), comes_ns=(2 * MS,), heard_ns=(3 * MS,))
+    overheads = Overheads(0, 0, 0, delays=far, beside=(far,))
+    cost = Network("a.nnm", (1.0,))
+    streams = [stream(name, arrivals=at(ms), cost=cost) for name, ms in (("a", 0), ("b", 0.1))]
+    streams.append(stream("c", arrivals=at(2.0), cost=cost))
+    found = simulate(
+        Workload(tuple(streams)), cores=4, overheads=overheads, duration_ns=MS * 50, record=ALL
+    )
+    # The thread wakes for the first, and tells of both; for the third it wakes again.
+    assert [row.told_ns for row in found.requests] == [200 * US, 200 * US, 2200 * US]
+    assert [row.queued_ns for row in found.requests] == [2200 * US, 2200 * US, 4200 * US]
+    # The first two are heard of when the loop is there for the first; it was on its way for the
+    # third when they ended.
+    assert [row.ended_ns for row in found.requests] == [4200 * US, 4200 * US, 8200 * US]
 
 
 def test_a_network_takes_as_long_as_was_measured_beside_what_runs() -> None:
