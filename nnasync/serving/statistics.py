@@ -49,13 +49,11 @@ class ModelStatistics:
     """Of one version of a model; to be used on the loop."""
 
     def __init__(self) -> None:
-        self.last_inference_ms = 0
-        self.inferences = 0
-        self.executions = 0
         self.usual_ns = 0.0
         """About what an execution takes, once there was one."""
         self.late = Histogram(_LATE_S)
         """How long after their deadlines requests had the error for them."""
+        self._last_ns = 0
         self._failures = _Total()
         self._by_size: dict[int, _Sums] = {}
 
@@ -71,9 +69,7 @@ class ModelStatistics:
         sums.input_ns += input_ns
         sums.infer_ns += infer_ns
         sums.output_ns += output_ns
-        self.last_inference_ms = time.time_ns() // 1_000_000
-        self.inferences += batch_size
-        self.executions += 1
+        self._last_ns = time.time_ns()
         usual = self.usual_ns
         self.usual_ns = usual + (infer_ns - usual) * _SMOOTHING if usual else infer_ns
 
@@ -82,10 +78,24 @@ class ModelStatistics:
         self._failures.add(took_ns)
 
     @property
+    def last_inference_ms(self) -> int:
+        """When the last answer was given, in milliseconds of the time of day; 0 without one."""
+        return self._last_ns // 1_000_000
+
+    @property
+    def inferences(self) -> int:
+        """Those that were answered; a request may be a batch of them."""
+        return sum(size * each.count for size, each in self._by_size.items())
+
+    @property
+    def executions(self) -> int:
+        """Requests that were answered."""
+        return sum(each.count for each in self._by_size.values())
+
+    @property
     def totals(self) -> dict[str, dict[str, int]]:
         """How often each part of an inference was there, and how long it took in all."""
-        every = list(self._by_size.values())
-        count = sum(each.count for each in every)
+        every, count = list(self._by_size.values()), self.executions
         ns = {
             "queue": sum(each.queue_ns for each in every),
             "compute_input": sum(each.input_ns for each in every),
