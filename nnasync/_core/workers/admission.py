@@ -53,7 +53,7 @@ _SOONER = 0.875
 _SMOOTHING = 1 / 8
 _COMES, _GOES = 0.4, 0.2
 _CLEARLY = 0.93
-_FEW = 0.75
+_FEW = 1.0
 _HOPS_OF_TWO = 4
 
 
