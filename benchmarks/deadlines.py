@@ -29,8 +29,6 @@ LOOPS: dict[str, dict[str, Any]] = {
 }
 PATHS = ("call", "launch", "duration", "burst", "prepare")
 
-Once = Callable[[], Awaitable[int]]
-
 
 class Hanging(NullEngine):
     """A null engine whose compilations hang as well, once it is told so."""

@@ -33,7 +33,6 @@ from nnasync.batching import Batcher
 
 CLIENTS = 16
 BODY = json.dumps([1.0, 2.0, 3.0, 4.0]).encode()
-ROW = np.ones((1, 4), np.float32)
 DEVICE = "nnasync-reference"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
@@ -109,6 +110,28 @@ def gated(compute: Callable[[Any], Any] = double, *, name: str = "null", steps: 
     return NullEngine(name, compute=compute, gate=Gate(), steps=steps)
 
 
+class SpitefulEngine(NullEngine):
+    """Its plans raise when they are to give back; they are in `trimmed`, as often as they were."""
+
+    def __init__(self) -> None:
+        super().__init__(compute=double)
+        self.trimmed: list[object] = []
+
+    def compile(self, model: nn.Model, preference: nn.Preference) -> Any:
+        plan, trimmed = super().compile(model, preference), self.trimmed
+
+        class Spiteful:
+            bind = plan.bind
+            kept_in = plan.kept_in
+            reads_in_place = plan.reads_in_place
+
+            def trim(self) -> None:
+                trimmed.append(self)
+                raise RuntimeError("spite")
+
+        return Spiteful()
+
+
 def set_free(engine: Any) -> None:
     """Let a null engine run to the end, whatever a test told it."""
     if isinstance(engine, NullEngine):
@@ -131,6 +154,16 @@ async def runtime(*devices: Any, options: nn.Options = POOL) -> AsyncIterator[nn
             finally:
                 for device in devices:
                     set_free(device)
+
+
+def begun_in_a_thread(work: Callable[[], object], _: str) -> Fence:
+    """Another thread, which has done its work before anybody else goes on."""
+    fence = Fence()
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    fence.signal()
+    return fence
 
 
 async def until_inline(runtime: nn.Runtime, net: nn.Net, *arrays: Any) -> None:

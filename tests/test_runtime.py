@@ -28,10 +28,10 @@ from tests.rigs import (
     POOL,
     ROW,
     Attempt,
+    SpitefulEngine,
     attempt,
     count,
     counter,
-    double,
     doubler,
     gated,
     runtime,
@@ -339,21 +339,7 @@ async def test_a_model_that_is_compiled_while_the_runtime_closes_is_refused() ->
 
 
 async def test_trouble_while_a_device_gives_back_does_not_reach_the_body() -> None:
-    class Spiteful(NullEngine):
-        def compile(self, model: Model, preference: ExecutionPreference) -> Any:
-            plan = super().compile(model, preference)
-
-            class Plan:
-                bind = plan.bind
-                kept_in = plan.kept_in
-                reads_in_place = plan.reads_in_place
-
-                def trim(self) -> None:
-                    raise RuntimeError("spite")
-
-            return Plan()
-
-    engine = Spiteful(compute=double)
+    engine = SpitefulEngine()
     async with runtime(engine, "nnasync-reference") as rt:
         net = await rt.compile(doubler())
         kept = await rt.compile(doubler("kept"))

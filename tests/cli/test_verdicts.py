@@ -13,12 +13,13 @@ import pytest
 import nnasync as nn
 from nnasync._core.compilation.choice import Choice, Part
 from nnasync._core.compilation.report import Candidate, Fate
-from nnasync._core.compilation.verdicts import Circumstances, Question, Verdicts
+from nnasync._core.compilation.verdicts import Circumstances, Verdicts
 from nnasync._core.runtime.compile_request import ModelSource
 from nnasync.cli import main
 from nnasync.devices import forget_verdicts, verdicts
 from nnasync.engine import fingerprint
 from nnasync.errors import InvalidArgument
+from tests.compilation.rig import question
 from tests.importers.test_files_beside import product, weigh
 from tests.rigs import doubler
 
@@ -39,17 +40,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def keep(folder: Path, model: str = DIGESTS[0], name: str = "net", **changes: Any) -> None:
-    asked = Question(
-        model=model,
-        devices=(("a", "1"), ("b", "1")),
-        judge="r 1",
-        preference=1,
-        precision=None,
-        cores=2,
-    )
     held = changes.pop("held", Circumstances(1_700_000_000))
-    question = msgspec.structs.replace(asked, **changes)
-    Verdicts(folder).keep(question, B, LINES, held, name=name)
+    Verdicts(folder).keep(question(model, **changes), B, LINES, held, name=name)
 
 
 def printed(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> tuple[str, str]:

@@ -11,12 +11,14 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
+import msgspec
 import numpy as np
 import pytest
 
 import nnasync as nn
 from nnasync import hal
 from nnasync._core.compilation import competition, contest, kept, trials
+from nnasync._core.compilation.verdicts import Question
 from nnasync._core.drivers.cpu import ReferenceEngine
 from nnasync._core.drivers.null import NullEngine
 from nnasync.engine import BoundCall, EngineBase, Given, Lowering, Plan, StopFlag
@@ -200,6 +202,19 @@ def chain(length: int = 12, name: str = "chain") -> nn.Model:
         value = builder.add(value, x)
     builder.output("y", value)
     return builder.build()
+
+
+def question(model: str = "m", **changes: Any) -> Question:
+    """What verdicts are kept for."""
+    asked = Question(
+        model=model,
+        devices=(("a", "1"), ("b", "1")),
+        judge="r 1",
+        preference=1,
+        precision=None,
+        cores=2,
+    )
+    return msgspec.structs.replace(asked, **changes)
 
 
 def verdict_of(report: Any, device: str, lowering: str = "") -> str:

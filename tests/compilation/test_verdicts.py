@@ -22,7 +22,7 @@ from nnasync._core.compilation.spec import CompileSpec
 from nnasync._core.compilation.verdicts import Circumstances, Question, Verdict, Verdicts
 from nnasync._core.engine_device.warmup import WARMUP_CALLS
 from nnasync._core.state_files import machine, read_state, state_folder, write_state
-from tests.compilation.rig import FakeEngine, ManualClock, competing, way
+from tests.compilation.rig import FakeEngine, ManualClock, competing, question, way
 from tests.compilation.rig import clock as clock
 from tests.compilation.test_caching import KeepingEngine
 from tests.rigs import ROW, calculator, doubler
@@ -34,18 +34,6 @@ pytestmark = [
 
 A, B = Choice((Part("a", "1"),)), Choice((Part("b", "1"),))
 LINES = (Candidate("a", "f32", 1.5, "equal", "slower"), Candidate("b", "f32", 1.0, "x", "chosen"))
-
-
-def question(model: str = "m", **changes: Any) -> Question:
-    asked = Question(
-        model=model,
-        devices=(("a", "1"), ("b", "1")),
-        judge="r 1",
-        preference=1,
-        precision=None,
-        cores=2,
-    )
-    return msgspec.structs.replace(asked, **changes)
 
 
 def the_file(folder: Path) -> Path:

@@ -48,6 +48,14 @@ async def opened(here: Any, *isolated: str) -> AsyncIterator[nn.Runtime]:
                 set_free(here)
 
 
+@asynccontextmanager
+async def here_and_there(engine: NullEngine) -> AsyncIterator[tuple[nn.Net, nn.Net]]:
+    """A network on an engine of this process, and one on a device in a process of its own."""
+    async with opened(engine, REFERENCE) as rt:
+        here = await rt.compile(doubler(), devices=[engine.name])
+        yield here, await rt.compile(doubler("there"), devices=[REFERENCE])
+
+
 def handed_over(net: nn.Net) -> list[int]:
     """The pools that the process of a network's device has been given, by their ids."""
     prepared: Any = net._prepared
@@ -59,9 +67,7 @@ def handed_over(net: nn.Net) -> list[int]:
 async def test_a_chain_from_here_to_an_isolated_device_and_back() -> None:
     """The first time round it is copied at the border, afterwards read in place."""
     engine = gated(double)
-    async with opened(engine, REFERENCE) as rt:
-        here = await rt.compile(doubler(), devices=[engine.name])
-        there = await rt.compile(doubler("there"), devices=[REFERENCE])
+    async with here_and_there(engine) as (here, there):
         seen = []
         for number in range(4):
             first = await here.launch(ROW + number)
@@ -82,9 +88,7 @@ async def test_a_chain_from_here_to_an_isolated_device_and_back() -> None:
 @pytest.mark.usefixtures("no_leaks")
 async def test_what_has_ended_is_copied_at_once() -> None:
     engine = NullEngine(compute=double)
-    async with opened(engine, REFERENCE) as rt:
-        here = await rt.compile(doubler(), devices=[engine.name])
-        there = await rt.compile(doubler("there"), devices=[REFERENCE])
+    async with here_and_there(engine) as (here, there):
         first = await here.launch(ROW)
         await first.fence
         second = await there.launch(first.outputs)
@@ -96,9 +100,7 @@ async def test_what_has_ended_is_copied_at_once() -> None:
 @pytest.mark.usefixtures("no_leaks")
 async def test_a_failure_here_is_the_cause_of_the_failure_there() -> None:
     engine = gated(double)
-    async with opened(engine, REFERENCE) as rt:
-        here = await rt.compile(doubler(), devices=[engine.name])
-        there = await rt.compile(doubler("there"), devices=[REFERENCE])
+    async with here_and_there(engine) as (here, there):
         engine.fail("run", GeneralFailure("no such luck"))
         first = await here.launch(ROW)
         second = await there.launch(first.outputs, wait_for=[first.fence])
@@ -114,9 +116,7 @@ async def test_a_failure_here_is_the_cause_of_the_failure_there() -> None:
 @pytest.mark.usefixtures("no_leaks")
 async def test_a_launch_that_is_cancelled_before_anything_was_copied() -> None:
     engine = gated(double)
-    async with opened(engine, REFERENCE) as rt:
-        here = await rt.compile(doubler(), devices=[engine.name])
-        there = await rt.compile(doubler("there"), devices=[REFERENCE])
+    async with here_and_there(engine) as (here, there):
         first = await here.launch(ROW)
         second = await there.launch(first.outputs, wait_for=[first.fence])
         second.cancel()

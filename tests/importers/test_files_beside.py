@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +13,8 @@ from nnasync._core.importers.files_beside import files_beside
 from nnasync._core.runtime import compile_request
 from nnasync._core.runtime.compile_request import ModelSource
 from nnasync.errors import ModelError
-from nnasync.fences import Fence
 from tests.importers.onnx.files import FLOAT, message, node, written
-from tests.rigs import runtime
+from tests.rigs import begun_in_a_thread, runtime
 
 PORTS = [("x", FLOAT, (1, 2))], [("y", FLOAT, (1, 2))]
 WEIGHTS = np.array([[1, 2], [3, 4]], np.float32)
@@ -60,16 +57,7 @@ def test_weights_that_are_beside_a_file(
     assert found(tmp_path / "weights.bin") == []
 
 
-def started(work: Callable[[], object], _: str) -> Fence:
-    fence = Fence()
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    fence.signal()
-    return fence
-
-
-@pytest.mark.parametrize("begin", [None, started])
+@pytest.mark.parametrize("begin", [None, begun_in_a_thread])
 @pytest.mark.parametrize("piece", [16, 1 << 19])
 def test_weights_that_are_changed_are_another_model(
     begin: compile_request.Begin | None,
@@ -90,7 +78,7 @@ def test_weights_that_are_changed_are_another_model(
             each()
     assert ModelSource.of(path).digest(begin) != digest
     weigh(path, 1)  # Another file with the same bytes is no change.
-    assert ModelSource.of(path).digest(None if begin else started) == digest
+    assert ModelSource.of(path).digest(None if begin else begun_in_a_thread) == digest
     load()
     whole()
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import inspect
 import os
-import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +22,7 @@ from nnasync.errors import InvalidArgument, ModelError
 from nnasync.fences import Fence
 from nnasync.memory import Pool
 from tests.importers.tflite_files import Op, T, tflite_file
-from tests.rigs import ROW, doubler, runtime
+from tests.rigs import ROW, begun_in_a_thread, doubler, runtime
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_leaks")]
 
@@ -146,17 +144,7 @@ def test_floats_outside_have_a_digest_that_no_file_has(tmp_path: Path) -> None:
     assert ModelSource.of(path, "float").digest() != ModelSource.of(path).digest()
 
 
-def started(work: Callable[[], object], _: str) -> Fence:
-    """Another thread, which has done its work before anybody else goes on."""
-    fence = Fence()
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    fence.signal()
-    return fence
-
-
-@pytest.mark.parametrize("begin", [started, lambda *_: None, lambda *_: Fence()])
+@pytest.mark.parametrize("begin", [begun_in_a_thread, lambda *_: None, lambda *_: Fence()])
 def test_a_large_file_is_loaded_while_another_thread_digests_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begin: Any
 ) -> None:
@@ -184,7 +172,7 @@ def test_what_was_digested_is_what_runs(
     content, opened = path.read_bytes(), list[str]()
     monkeypatch.setattr(compile_request, "_PIECE_BYTES", piece)
     source = ModelSource.of(path)
-    assert source.digest(started) == hashlib.sha256(content).digest()
+    assert source.digest(begun_in_a_thread) == hashlib.sha256(content).digest()
     whole = source.whole()
     assert whole is not None
     monkeypatch.setattr(Pool, "from_file", lambda path: opened.append(str(path)))
@@ -202,7 +190,7 @@ def test_a_file_that_is_too_large_to_be_read_at_once_is_read_in_pieces(
     saved(path, "TANH")
     monkeypatch.setattr(compile_request, "_MOST_BYTES", 16)
     source = ModelSource.of(path)
-    assert source.digest(started) == hashlib.sha256(path.read_bytes()).digest()
+    assert source.digest(begun_in_a_thread) == hashlib.sha256(path.read_bytes()).digest()
     whole = source.whole()
     assert whole is not None
     assert len(whole().main.operations) == 1
@@ -213,4 +201,4 @@ def test_a_large_file_that_is_not_there_raises(
 ) -> None:
     monkeypatch.setattr(compile_request, "_PIECE_BYTES", -1)
     with pytest.raises(OSError, match="none"):
-        ModelSource.of(tmp_path / "none.tflite").digest(started)
+        ModelSource.of(tmp_path / "none.tflite").digest(begun_in_a_thread)

@@ -11,10 +11,8 @@ import anyio.lowlevel
 import pytest
 
 import nnasync as nn
-from nnasync._core.drivers.null import NullEngine
 from nnasync._core.runtime import shutdown
-from nnasync.hal import ExecutionPreference, Model
-from tests.rigs import GUARD_S, POOL, ROW, double, doubler, until
+from tests.rigs import GUARD_S, POOL, ROW, SpitefulEngine, doubler, until
 from tests.versions.rig import Fake11, Fake13
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_leaks")]
@@ -132,28 +130,11 @@ async def test_leftovers_do_not_wait_for_one_that_hangs(caplog: pytest.LogCaptur
 async def test_a_plan_that_cannot_be_given_back_does_not_keep_the_others(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    trimmed: list[object] = []
-
-    class Spiteful(NullEngine):
-        def compile(self, model: Model, preference: ExecutionPreference) -> Any:
-            plan = super().compile(model, preference)
-
-            class Plan:
-                bind = plan.bind
-                kept_in = plan.kept_in
-                reads_in_place = plan.reads_in_place
-
-                def trim(self) -> None:
-                    trimmed.append(self)
-                    raise RuntimeError("spite")
-
-            return Plan()
-
-    engine = Spiteful(compute=double)
+    engine = SpitefulEngine()
     async with nn.open_runtime(devices=[engine], options=POOL) as rt:
         device: Any = rt.devices[0]
         prepared = [await device.prepare_model(doubler()) for _ in range(3)]
-    assert len(prepared) == len(trimmed) == 3
+    assert len(prepared) == len(engine.trimmed) == 3
     assert "spite" in caplog.text
 
 

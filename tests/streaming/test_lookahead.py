@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 from collections.abc import Iterator
+from functools import partial
 
 import anyio
 import anyio.to_thread
@@ -14,6 +15,14 @@ from nnasync.errors import ResourceExhaustedTransient
 from nnasync.streaming.lookahead import LookAhead
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_leaks", "stall_guard")]
+
+
+def ones(closed: threading.Event) -> Iterator[int]:
+    try:
+        while True:
+            yield 1
+    finally:
+        closed.set()
 
 
 async def test_all_items_come_in_order_from_another_thread() -> None:
@@ -45,15 +54,7 @@ async def test_error_comes_behind_the_items_before_it() -> None:
 
 async def test_closing_closes_the_iterator() -> None:
     closed = threading.Event()
-
-    def numbers() -> Iterator[int]:
-        try:
-            while True:
-                yield 1
-        finally:
-            closed.set()
-
-    ahead = LookAhead(numbers)
+    ahead = LookAhead(partial(ones, closed))
     assert await anext(ahead) == 1
     await ahead.aclose()
     await ahead.aclose()
@@ -124,15 +125,7 @@ async def test_closing_ends_the_wait_of_another_task() -> None:
 
 async def test_one_that_is_dropped_ends_its_thread() -> None:
     closed = threading.Event()
-
-    def numbers() -> Iterator[int]:
-        try:
-            while True:
-                yield 1
-        finally:
-            closed.set()
-
-    ahead = LookAhead(numbers)
+    ahead = LookAhead(partial(ones, closed))
     assert await anext(ahead) == 1
     del ahead
     gc.collect()
