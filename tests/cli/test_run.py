@@ -246,7 +246,10 @@ def test_which_part_of_the_sound_is_given_is_told(
 
 READS_A_PIPE = """
 import pathlib, sys
+from nnasync._core import endings
 from nnasync.cli import main
+
+endings._PATIENCE_S = 0.1
 
 def tell_and_read(path, read=pathlib.Path.read_bytes):
     print("reading", flush=True)

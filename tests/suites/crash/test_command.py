@@ -11,31 +11,23 @@ from nnasync.suites import Standing, read_suite
 from tests.suites.crash.rig import DEVICES, small_networks
 
 
-def test_a_mode_is_run_and_its_result_written(
+def test_a_mode_is_run_on_each_device_and_its_result_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    small_networks(tmp_path, 1)
-    file = tmp_path / "crash.json"
-    words = ["suite", "crash", "model-loading-stress", "--device", DEVICES + "right"]
-    code = main([*words, "--models", str(tmp_path), "--scale", "1e-6", "--json", str(file)])
-    result = read_suite(file)
-    assert code == 0
-    assert [row.subject for row in result.rows] == [
-        "answers in quiet",
-        "model-loading-stress: 1 client",
-    ]
-    assert result.standing is Standing.SUCCESS
-    assert "model-loading-stress: 1 client" in capsys.readouterr().out
-
-
-def test_devices_may_be_named_one_by_one(tmp_path: Path) -> None:
     small_networks(tmp_path, 1)
     file = tmp_path / "crash.json"
     words = ["suite", "crash", "model-loading-stress", "--models", str(tmp_path), "--scale", "1e-6"]
     words += ["--device", "nnasync-reference", "--device", DEVICES + "right", "--json", str(file)]
     assert main(words) == 0
-    devices = [row.device for row in read_suite(file).rows]
-    assert list(dict.fromkeys(devices)) == ["nnasync-reference", DEVICES + "right"]
+    result = read_suite(file)
+    subjects = ["answers in quiet", "model-loading-stress: 1 client"]
+    assert [(row.device, row.subject) for row in result.rows] == [
+        (device, subject)
+        for device in ("nnasync-reference", DEVICES + "right")
+        for subject in subjects
+    ]
+    assert result.standing is Standing.SUCCESS
+    assert subjects[1] in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
