@@ -21,6 +21,7 @@ from nnasync._core.formats.flatbuffer import (
     places_at,
     root,
     text,
+    text_at,
 )
 
 KNOWN = fields("Count:i=7 Ratio:f Is:? - Name:text Sizes:*h Part:table Parts:tables")
@@ -94,6 +95,29 @@ def test_rows_are_what_tables_are(
     (place,) = struct.unpack_from("<I", data)
     assert list(Rows(data, KNOWN).at(place)[:3]) == [count, 0.0, False]
     assert list(Rows(data, KNOWN, "Count").at(place)) == [count]
+
+
+@given(st.lists(numbers, max_size=7), st.binary(max_size=12), st.integers(0, 20))
+def test_a_list_ends_where_it_says_though_the_file_does(
+    sizes: list[int], rest: bytes, cut: int
+) -> None:
+    content = struct.pack(f"<4xI{len(sizes)}h", len(sizes), *sizes)
+    data = memoryview(content + rest)
+    assert numbers_at(data, 4, "h") == tuple(sizes)
+    short = data[: max(4, len(content) - 1 - cut)]
+    if len(short) < len(content):
+        with pytest.raises(BROKEN):
+            numbers_at(short, 4, "h")
+
+
+@given(st.binary(max_size=9), st.binary(max_size=3))
+def test_a_text_is_what_its_bytes_are(raw: bytes, rest: bytes) -> None:
+    data = memoryview(struct.pack("<4xI", len(raw)) + raw + rest)
+    assert text_at(data, 4) == (text(bytes_at(data, 4)), len(raw))
+    assert text_at(data, 0) == ("", 0)
+    if raw:
+        with pytest.raises(BROKEN):
+            text_at(data[: 7 + len(raw)], 4)
 
 
 def test_a_table_without_anything_has_the_defaults() -> None:

@@ -27,6 +27,9 @@ _MOST_FIELDS = 64
 _FEW = 9
 """What unpacks a list of fewer numbers is made in advance."""
 
+_SHORT = 4
+"""So many numbers are read together with their count, and what is no part of the list dropped."""
+
 _MOST_LAYOUTS = 1024
 """So many indexes of a file are remembered; honest files have a few for each kind of table."""
 
@@ -54,6 +57,7 @@ _few = {
     letter: [struct.Struct(f"<{count}{letter}").unpack_from for count in range(_FEW)]
     for letter in _plain
 }
+_short = {letter: struct.Struct(f"<I{_SHORT}{letter}").unpack_from for letter in _plain}
 
 
 @functools.cache
@@ -237,8 +241,15 @@ def numbers_at(data: memoryview, place: int, letter: str) -> tuple[Any, ...]:
     """The list of numbers at a place; empty where there is none, at 0."""
     if not place:
         return ()
-    (count,) = _offset(data, place)
     numbers: tuple[Any, ...]
+    try:
+        numbers = _short[letter](data, place)
+    except struct.error:  # So near to the end that a shorter list may be whole.
+        (count,) = _offset(data, place)
+    else:
+        count = numbers[0]
+        if count <= _SHORT:
+            return numbers[1 : count + 1]
     if count < _FEW:
         numbers = _few[letter][count](data, place + 4)
         return numbers
@@ -255,6 +266,16 @@ def bytes_at(data: memoryview, place: int) -> bytes:
     if start + count > len(data):
         raise ValueError(f"a text of {count} bytes reaches beyond the end")
     return bytes(data[start : start + count])
+
+
+def text_at(data: memoryview, place: int) -> tuple[str, int]:
+    """The text at a place, and how many bytes it has; what is no UTF-8 in it is replaced."""
+    if not place:
+        return "", 0
+    start, count = place + 4, _offset(data, place)[0]
+    if start + count > len(data):
+        raise ValueError(f"a text of {count} bytes reaches beyond the end")
+    return str(data[start : start + count], "utf-8", "replace"), count
 
 
 def places_at(data: memoryview, place: int) -> Sequence[int]:

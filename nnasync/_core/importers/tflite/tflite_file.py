@@ -1,6 +1,6 @@
 """The parts of a TFLite file, read by the published schema into plain structs.
 
-Everything is read once, in order, while `_where` keeps track of what is being read; every failure
+Everything is read once, in order, while `_at` keeps track of what is being read; every failure
 becomes a ModelError that says so. A budget bounds the work: an honest file is read about once, a
 hostile one may refer to the same bytes often.
 """
@@ -21,7 +21,7 @@ from nnasync._core.formats.flatbuffer import (
     numbers_at,
     places_at,
     root,
-    text,
+    text_at,
 )
 from nnasync._core.formats.tflite_schema import (
     FILE_TABLES,
@@ -145,7 +145,8 @@ class _Reader:
     def __init__(self, data: memoryview) -> None:
         self._data = data
         self._budget = 2 * len(data) + 4096
-        self._where = "header"
+        self._at: tuple[object, ...] = ("header",)
+        """What is being read, in words, which are joined where something is wrong."""
         self._buffers = Rows(data, _KNOWN["Buffer"], "Data Offset Size")
         self._tensors = Rows(
             data,
@@ -171,6 +172,11 @@ class _Reader:
                 raise
             text = str(error) or type(error).__name__
             raise ModelError(f"is broken: {self._where}: {text}") from error
+
+    @property
+    def _where(self) -> str:
+        """What is being read."""
+        return " ".join(map(str, self._at))
 
     def _read(self) -> File:
         model = root(self._data, _KNOWN["Model"])
@@ -238,9 +244,9 @@ class _Reader:
             self._operator(index, place, codes, tensors)
             for index, place in enumerate(self._places(graph, "Operators", "operator"))
         ]
-        self._where = "subgraph inputs"
+        self._at = ("subgraph inputs",)
         inputs = self._tensor_indices(graph.target("Inputs"), "inputs", 0, len(tensors))
-        self._where = "subgraph outputs"
+        self._at = ("subgraph outputs",)
         outputs = self._tensor_indices(graph.target("Outputs"), "outputs", 0, len(tensors))
         return Graph(tuple(tensors), tuple(operators), inputs, outputs)
 
@@ -256,20 +262,23 @@ class _Reader:
 
     def _places(self, table: Table, field: str, what: str) -> Iterator[int]:
         """The places of the tables of a list, each announced before it is read."""
-        self._where = f"{what}s"
+        self._at = (f"{what}s",)
         place = table.target(field)
         self._charge(_TABLE_BYTES * count_at(self._data, place))
         places = places_at(self._data, place)
-        self._where = f"{what} 0"
+        self._at = what, 0
         for index, each in enumerate(places, 1):
             yield each
-            self._where = f"{what} {index}"
+            self._at = what, index
 
     def _vector(self, place: int, letter: str = "i", itemsize: int = 4) -> tuple[Any, ...]:
         if not place:
             return ()
         numbers = numbers_at(self._data, place, letter)
-        self._charge(itemsize * len(numbers))
+        # Written out, as in `_text_at`: a file of a few layers has hundreds of lists.
+        self._budget -= itemsize * len(numbers)
+        if self._budget < 0:
+            self._charge(0)
         return numbers
 
     def _bytes(self, place: int) -> bytes:
@@ -280,7 +289,14 @@ class _Reader:
         return content
 
     def _text(self, table: Table, field: str) -> str:
-        return text(self._bytes(table.target(field)))
+        return self._text_at(table.target(field))
+
+    def _text_at(self, place: int) -> str:
+        found, count = text_at(self._data, place)
+        self._budget -= count
+        if self._budget < 0:
+            self._charge(0)
+        return found
 
     def _operator_name(self, code: Table) -> str:
         number = max(code.integer("BuiltinCode"), code.integer("DeprecatedBuiltinCode"))
@@ -315,7 +331,7 @@ class _Reader:
         if sparsity:
             Table(self._data, sparsity, {}, {})  # Which must be there, whatever it says.
         return TensorInfo(
-            text(self._bytes(name)),
+            self._text_at(name),
             _named(_TYPES, type, "type"),
             shape,
             self._quantization(quantization) if quantization else _NOT_QUANTIZED,
@@ -337,7 +353,7 @@ class _Reader:
             place
         )
         name, count = codes[code], len(tensors)
-        self._where = f"operator {index} ({name})"
+        self._at = "operator", index, f"({name})"
         given = self._tensor_indices(inputs, "inputs", -1, count)
         made = self._tensor_indices(outputs, "outputs", 0, count)
         numbers = 0
@@ -387,7 +403,7 @@ class _Reader:
         return found
 
     def _list(self, type: str, place: int) -> Option:
-        return text(self._bytes(place)) if type == "text" else self._vector(place, type[1])
+        return self._text_at(place) if type == "text" else self._vector(place, type[1])
 
 
 @functools.cache
