@@ -47,7 +47,8 @@ _SHIFT_OF_SUMS = 20
 _NARROW = ("INT8", "UINT8", "INT16")
 _SUMS = ("ADD", "SUB", "SQUARED_DIFFERENCE")
 _COMPARISONS = ("EQUAL", "NOT_EQUAL", "LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL")
-_WITH_RULES = frozenset({*_SUMS, *_COMPARISONS, "RSQRT", "BATCH_MATMUL"})
+WITH_RULES = frozenset({*_SUMS, *_COMPARISONS, "RSQRT", "BATCH_MATMUL"})
+"""Operators at which `check_operator` looks."""
 
 
 def check_scales(scales: Sequence[float]) -> None:
@@ -73,7 +74,7 @@ def check_operator(name: str, inputs: Sequence[Quantized], outputs: Sequence[Qua
     Its tensors are those that `check_tensor` takes. What LiteRT refuses by itself, with an error,
     passes.
     """
-    if name not in _WITH_RULES:
+    if name not in WITH_RULES:
         return
     compared = [*inputs, *outputs] if name in _SUMS else list(inputs)
     if not any(tensor.type in _NARROW for tensor in compared):

@@ -16,6 +16,7 @@ from nnasync.errors import ModelError
 
 _INTEGERS = ("INT32", "INT64", "UINT32")
 _OF_SHAPES = ("SHAPE", "RANK")
+_LEFT_OUT = frozenset({-1})
 _FOUND_BY_VALUES = (
     "CALL",
     "CALL_ONCE",
@@ -72,9 +73,9 @@ _SAME_STATES = (
 
 def check_replaceable(graph: Graph) -> None:
     """Raise ModelError where the translated model has other states or numbers in its place."""
-    for operator in graph.operators:
-        given = [graph.tensors[index] for index in operator.inputs if index >= 0]
-        if operator.name not in _SAME_STATES and any(info.is_variable for info in given):
+    variables = {index for index, info in enumerate(graph.tensors) if info.is_variable}
+    for operator in graph.operators if variables else ():
+        if operator.name not in _SAME_STATES and not variables.isdisjoint(operator.inputs):
             raise ModelError(f"operator {operator.index} ({operator.name}): its state is not alike")
     for index in (*graph.inputs, *graph.outputs):
         info = graph.tensors[index]
@@ -95,11 +96,12 @@ def is_settled(graph: Graph) -> bool:
     if [0] in opens[len(inputs) :] and [0] not in opens[: len(inputs)]:
         return False
     known = {index for index, info in enumerate(graph.tensors) if info.length}
+    integers = {index for index, info in enumerate(graph.tensors) if info.type in _INTEGERS}
     for operator in graph.operators:
-        given = {index for index in operator.inputs if index >= 0}
+        given = set(operator.inputs) - _LEFT_OUT
         if operator.name in _OF_SHAPES or given <= known:
             known.update(operator.outputs)
-        elif _depends(graph, operator, given - known):
+        elif _depends(operator, integers & given - known):
             return False
     return True
 
@@ -109,10 +111,8 @@ def _open_places(info: TensorInfo) -> list[int]:
     return [place for place, size in enumerate(info.open_shape) if not size]
 
 
-def _depends(graph: Graph, operator: OperatorInfo, computed: set[int]) -> bool:
-    """Whether the shapes of results may depend on values that are computed."""
+def _depends(operator: OperatorInfo, integers: set[int]) -> bool:
+    """Whether the shapes of results may depend on values; `integers` are those computed."""
     if operator.name.split()[0] in _FOUND_BY_VALUES:
         return True
-    if operator.name in _OF_ANY_NUMBERS:
-        return False
-    return any(graph.tensors[index].type in _INTEGERS for index in computed)
+    return bool(integers) and operator.name not in _OF_ANY_NUMBERS

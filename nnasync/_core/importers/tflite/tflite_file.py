@@ -240,8 +240,10 @@ class _Reader:
         tensors = [
             self._tensor(place, buffers) for place in self._places(graph, "Tensors", "tensor")
         ]
+        # What it costs to look at each tensor; the last is that of one which is left out, -1.
+        numbers = [*(len(each.shape) + len(each.quantization.scales) for each in tensors), 0]
         operators = [
-            self._operator(index, place, codes, tensors)
+            self._operator(index, place, codes, numbers)
             for index, place in enumerate(self._places(graph, "Operators", "operator"))
         ]
         self._at = ("subgraph inputs",)
@@ -321,17 +323,20 @@ class _Reader:
         return (offset, length)
 
     def _tensor(self, place: int, buffers: Sequence[tuple[int, int]]) -> TensorInfo:
+        data = self._data
         sizes, type, buffer, name, quantization, is_variable, sparsity, signature = (
             self._tensors.at(place)
         )
-        shape = self._vector(sizes)
+        shape = numbers_at(data, sizes, "i")
         if shape and min(shape) < 0:
             raise ModelError(f"is broken: {self._where}: has shape {list(shape)}")
         offset, length = buffers[buffer] if buffer else _NO_VALUE
         if sparsity:
-            Table(self._data, sparsity, {}, {})  # Which must be there, whatever it says.
+            Table(data, sparsity, {}, {})  # Which must be there, whatever it says.
+        label, read = text_at(data, name)
+        self._charge(read + 4 * len(shape))
         return TensorInfo(
-            self._text_at(name),
+            label,
             _named(_TYPES, type, "type"),
             shape,
             self._quantization(quantization) if quantization else _NOT_QUANTIZED,
@@ -343,24 +348,24 @@ class _Reader:
         )
 
     def _quantization(self, place: int) -> Quantization:
-        scales, zero_points, dimension = self._quantizations.at(place)
-        return Quantization(self._vector(scales, "f"), self._vector(zero_points, "q", 8), dimension)
+        scale, zero_point, dimension = self._quantizations.at(place)
+        scales = numbers_at(self._data, scale, "f")
+        zero_points = numbers_at(self._data, zero_point, "q")
+        self._charge(4 * len(scales) + 8 * len(zero_points))
+        return Quantization(scales, zero_points, dimension)
 
     def _operator(
-        self, index: int, place: int, codes: Sequence[str], tensors: Sequence[TensorInfo]
+        self, index: int, place: int, codes: Sequence[str], numbers: Sequence[int]
     ) -> OperatorInfo:
+        """An operator; `numbers` is how many sizes and scales each tensor has, and a 0."""
         code, inputs, outputs, intermediates, custom_options, kind, options = self._operators.at(
             place
         )
-        name, count = codes[code], len(tensors)
+        name, count = codes[code], len(numbers) - 1
         self._at = "operator", index, f"({name})"
         given = self._tensor_indices(inputs, "inputs", -1, count)
         made = self._tensor_indices(outputs, "outputs", 0, count)
-        numbers = 0
-        for each in (*given, *made):
-            if each >= 0:
-                numbers += len(tensors[each].shape) + len(tensors[each].quantization.scales)
-        self._charge(numbers // _FREE_NUMBERS)
+        self._charge(sum([numbers[each] for each in (*given, *made)]) // _FREE_NUMBERS)
         return OperatorInfo(
             index,
             name,

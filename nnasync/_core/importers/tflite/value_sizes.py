@@ -43,25 +43,30 @@ class _Site:
     ) -> None:
         """`known` has the shapes of results, whatever is stated for them."""
         self.operator = operator
-        tensors = graph.tensors
-        self.inputs = [tensors[index] if index >= 0 else None for index in operator.inputs]
-        self.shapes = [
-            known.get(index, tensors[index].shape) if index >= 0 else None
-            for index in operator.inputs
-        ]
-        self._data = data
+        self._tensors, self._data, self._known = graph.tensors, data, known
+
+    @property
+    def shapes(self) -> list[Shape]:
+        """Those of all inputs that there are."""
+        indexes = self.operator.inputs
+        return [self.shape(place) for place, index in enumerate(indexes) if index >= 0]
 
     def shape(self, place: int) -> Shape:
         """The shape of an input; a LookupError where it has none."""
-        shape = self.shapes[place]
-        if shape is None:
+        index = self._input(place)
+        return self._known[index] if index in self._known else self._tensors[index].shape
+
+    def _input(self, place: int) -> int:
+        """The number of the tensor of an input; a LookupError where it is left out."""
+        index = self.operator.inputs[place]
+        if index < 0:
             raise LookupError(place)
-        return shape
+        return index
 
     def numbers(self, place: int) -> list[float]:
         """The numbers of a constant; a LookupError where only a run tells them."""
-        info = self.inputs[place]
-        if info is None or not info.length or info.type not in _NUMBERS:
+        info = self._tensors[self._input(place)]
+        if not info.length or info.type not in _NUMBERS:
             raise LookupError(place)
         data = self._data[info.offset : info.offset + info.length]
         found: Array = np.frombuffer(data, info.type.lower())
@@ -128,7 +133,7 @@ def _unknown(site: _Site) -> Sequence[float]:
 
 def _broadcast(site: _Site) -> Sequence[float]:
     """Of shapes that are stretched to each other."""
-    shapes = [shape for shape in site.shapes if shape is not None]
+    shapes = site.shapes
     if all(shape == shapes[0] for shape in shapes):
         return shapes[0]
     rank = max(map(len, shapes))

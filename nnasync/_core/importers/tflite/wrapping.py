@@ -12,6 +12,7 @@ import numpy as np
 
 from nnasync._core.deferred import deferred
 from nnasync._core.formats.litert_limits import (
+    WITH_RULES,
     LiteRTUnsupported,
     check_operator,
     check_tensor,
@@ -248,7 +249,8 @@ def _check_operators(file: File, data: memoryview, why_not: str) -> None:
                 found.setdefault(operator.name, []).append(f"{operator.index}")
             else:
                 _check_limits(graph, operator, seen)
-                _check_repeats(graph, operator, data)
+                if operator.name == "TILE":
+                    _check_repeats(graph, operator, data)
     if found:
         lines = [
             f"{len(places)} x {name}, first operator {places[0]}: {_remedy(name, why_not)}"
@@ -300,62 +302,68 @@ def _check_limits(graph: Graph, operator: OperatorInfo, seen: set[int]) -> None:
 
     `seen` are the tensors that were looked at for operators before it.
     """
-    where = f"operator {operator.index} ({operator.name})"
-    needed = _MAY_BE_LEFT_OUT.get(operator.name, len(operator.inputs))
-    if -1 in operator.inputs[:needed] and not operator.name.startswith(_CUSTOM):
+    if -1 in operator.inputs and not operator.name.startswith(_CUSTOM):
         place = operator.inputs.index(-1)
-        raise ModelError(f"{where}: input {place} is left out")
+        if place < _MAY_BE_LEFT_OUT.get(operator.name, len(operator.inputs)):
+            raise ModelError(f"{_named(operator)}: input {place} is left out")
     for weights, bias in _NEEDED_WITH.get(operator.name, ()):
         pair = operator.inputs[weights : weights + 1], operator.inputs[bias : bias + 1]
         if pair[1] == (-1,) != pair[0]:
-            raise ModelError(f"{where}: input {bias} is left out, and input {weights} is not")
+            text = f"input {bias} is left out, and input {weights} is not"
+            raise ModelError(f"{_named(operator)}: {text}")
     if len(operator.inputs) < _LEAST_INPUTS.get(operator.name, 0):
-        raise ModelError(f"{where}: has {len(operator.inputs)} inputs")
+        raise ModelError(f"{_named(operator)}: has {len(operator.inputs)} inputs")
     radius = operator.options.get("Radius", 0)
     if not isinstance(radius, int) or not 0 <= radius <= _LARGEST_RADIUS:
-        raise ModelError(f"{where}: has radius {radius}")
+        raise ModelError(f"{_named(operator)}: has radius {radius}")
     _check_numbers(operator)
     tensors = graph.tensors
     try:
         for index in (*operator.inputs, *operator.outputs):
             if index >= 0 and index not in seen:
-                _check_zero_points(tensors[index], where)
-                check_tensor(tensors[index])
+                tensor = tensors[index]
+                if tensor.type in _ZERO_POINTS:
+                    _check_zero_points(tensor, operator)
+                    check_tensor(tensor)
                 seen.add(index)
-        inputs, outputs = (
-            [tensors[index] for index in indexes if index >= 0]
-            for indexes in (operator.inputs, operator.outputs)
-        )
-        check_operator(operator.name, inputs, outputs)
+        if operator.name in WITH_RULES:
+            inputs, outputs = (
+                [tensors[index] for index in indexes if index >= 0]
+                for indexes in (operator.inputs, operator.outputs)
+            )
+            check_operator(operator.name, inputs, outputs)
     except LiteRTUnsupported as error:
-        raise ModelError(f"{where}: {error}") from error
+        raise ModelError(f"{_named(operator)}: {error}") from error
 
 
-def _check_zero_points(tensor: TensorInfo, where: str) -> None:
-    low, high = _ZERO_POINTS.get(tensor.type, (-math.inf, math.inf))
+def _named(operator: OperatorInfo) -> str:
+    return f"operator {operator.index} ({operator.name})"
+
+
+def _check_zero_points(tensor: TensorInfo, operator: OperatorInfo) -> None:
+    low, high = _ZERO_POINTS[tensor.type]
     for point in tensor.quantization.zero_points:
         if not low <= point <= high:
-            raise ModelError(
-                f"{where}: a zero point of {point}, of {tensor.type} {low} to {high} are legal"
-            )
+            text = f"a zero point of {point}, of {tensor.type} {low} to {high} are legal"
+            raise ModelError(f"{_named(operator)}: {text}")
 
 
 def _check_numbers(operator: OperatorInfo) -> None:
     """Raise ModelError for options with which an operator ends the process."""
     name, options = operator.name, operator.options
-    where = f"operator {operator.index} ({name})"
     for option in _AT_LEAST_ONE.get(name, ()):
         number = options.get(option, 0)
         if not isinstance(number, int) or number < 1:
-            raise ModelError(f"{where}: {option} is {number}, expected at least 1")
-    count = options.get("NumSplits", 0)
-    if name == "SPLIT" and count != len(operator.outputs):
-        raise ModelError(f"{where}: splits into {count}, and has {len(operator.outputs)} outputs")
+            text = f"{option} is {number}, expected at least 1"
+            raise ModelError(f"{_named(operator)}: {text}")
+    if name == "SPLIT" and options.get("NumSplits", 0) != len(operator.outputs):
+        text = f"splits into {options.get('NumSplits', 0)}, and has {len(operator.outputs)} outputs"
+        raise ModelError(f"{_named(operator)}: {text}")
 
 
 def _check_repeats(graph: Graph, operator: OperatorInfo, data: memoryview) -> None:
     """Raise ModelError for a TILE whose result LiteRT would make room for with a wrong size."""
-    if operator.name != "TILE" or len(operator.inputs) != 2:
+    if len(operator.inputs) != 2:
         return
     x, repeats = (graph.tensors[index] for index in operator.inputs)
     if not repeats.length or repeats.type not in ("INT32", "INT64"):
