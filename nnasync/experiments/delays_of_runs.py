@@ -17,7 +17,7 @@ from nnasync.experiments.record import RunResult
 RESTS_NS = (0, 500_000, 2_000_000, 6_000_000)
 """A loop that has had nothing to do for so long, and not for the next time, is late alike."""
 
-_FEW, _ENOUGH, _BEYOND = 5, 20, 4
+_FEW, _ENOUGH = 5, 20
 
 
 class _Late(NamedTuple):
@@ -56,12 +56,12 @@ def delays_of(run: RunResult, cost_ns: int, call_ns: int) -> Delays:
 
 
 def delays_by_company(runs: Sequence[RunResult], call_ns: int) -> tuple[Delays, ...]:
-    """The delays of real runs of networks, by how many others run.
+    """The delays of real runs of networks, by how many workers were at work from then on.
 
-    From none to some more than there are cores, of which the last stands for all beyond. Where that
-    many hardly ever ran, the delays are those of the nearest number. A loop that is late for
-    something is late for all that comes until it is there: that is no delay of its own, and counts
-    once.
+    From none to as many as there are cores. Whoever wakes the loop and goes on with what waits
+    keeps its core busy, so that requests that wait count as those that run. Where that many hardly
+    ever were, the delays are those of the nearest number. A loop that is late for something is late
+    for all that comes until it is there: that is no delay of its own, and counts once.
     """
     seen = [_by_company(run, call_ns) for run in runs]
     pooled = [_pooled(each) for each in zip(*seen, strict=True)]
@@ -78,18 +78,18 @@ def quantiles(values: Sequence[int]) -> tuple[int, ...]:
 
 
 def _by_company(run: RunResult, call_ns: int) -> list[_Seen]:
-    """Delays by how many requests ran when they began, but for those that joined others."""
-    ran, most = runs_of(run), run.cores + _BEYOND
-    handed_ns = sorted(each.handed_ns for each in ran)
+    """Delays by how many workers were at work when they began, but for those that joined others."""
+    ran = runs_of(run)
+    queued_ns = sorted(each.row.queued_ns for each in ran)
     ended_ns = sorted(each.ended_ns for each in ran)
-    found = [_Seen.nothing() for _ in range(most + 1)]
+    found = [_Seen.nothing() for _ in range(run.cores + 1)]
     seen = _seen(ran, call_ns)
     (told,), (comes, heard) = _firsts(seen.told), _firsts(seen.comes, seen.heard)
     for place, part in enumerate(seen._replace(told=told, comes=comes, heard=heard)):
         for each in part:
-            begun = bisect.bisect_left(handed_ns, each.at_ns)
-            running = begun - bisect.bisect_right(ended_ns, each.at_ns)
-            found[min(running, most)][place].append(each)
+            queued = bisect.bisect_left(queued_ns, each.at_ns)
+            under_way = queued - bisect.bisect_right(ended_ns, each.at_ns)
+            found[min(max(under_way, 0), run.cores)][place].append(each)
     return found
 
 

@@ -46,7 +46,7 @@ class Overheads(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     answered. inline_budget_ns is how long a request may take on the thread of the loop itself, 0
     for none, and stall_budget_ns how long they may keep it in one turn. Where there are `delays`
     they are what passes on the way to a worker and back, and hops only decide what runs where;
-    `beside` are those of networks while 0, 1, 2 ... other requests are under way.
+    `beside` are those of networks while 0, 1, 2 ... workers are at work.
     """
 
     hop_ns: int

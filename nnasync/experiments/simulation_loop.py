@@ -21,8 +21,8 @@ else then (`simulation_lane`). What they may take of one turn is limited: a turn
 been posted when it began.
 
 *Networks* share the cores: runs are slower beside each other (`simulation_company`), and delays are
-those that were measured while so many others ran. The thread that waits for arrivals, and the loop
-that it wakes, are each on their way once for all that happens meanwhile (`Waking`).
+those that were measured while so many workers were at work. The thread that waits for arrivals, and
+the loop that it wakes, are each on their way once for all that happens meanwhile (`Waking`).
 
 *Not simulated*: the budget that LOW overdraws for its age, and cores that others than networks
 load.
@@ -228,9 +228,11 @@ class LoopSimulation(Simulation):
             self._push(request.ends_ns, ENDS, request)
 
     def _delays(self) -> SimulatedDelays:
-        """Those that fit how many requests run."""
+        """Those that fit how many workers are at work from now on."""
         known = self._by_company
-        return known[min(len(self._running), len(known) - 1)] if known else self._calm
+        if not known:
+            return self._calm
+        return known[min(len(self._running) + sum(self._totals), len(known) - 1)]
 
     def _hand_out(self, now: int) -> None:
         """Have free cores run what is next; one that was taken beside others is none."""

@@ -57,7 +57,7 @@ def test_who_finds_a_core_free_waits_for_nobody() -> None:
     assert len(set(delays_of(record(*requests), 1_000 * US, 0).begins_ns)) == 1
 
 
-def test_delays_are_told_apart_by_how_many_others_run() -> None:
+def test_delays_are_told_apart_by_how_many_workers_are_at_work() -> None:
     alone = [(at, at + 100, at + 110, at + 550, at + 570) for at in range(0, 30_000, 1_000)]
     beside = [(at + 150, at + 450, at + 500, at + 600, at + 630) for at, *_ in alone]
     run = record(*alone, *beside, cores=2)
@@ -67,12 +67,20 @@ def test_delays_are_told_apart_by_how_many_others_run() -> None:
     assert (set(none.begins_ns), set(one.begins_ns)) == ({10 * US}, {50 * US})
     # The first of each two ends while the other one runs.
     assert (set(none.heard_ns), set(one.heard_ns)) == ({20 * US}, {10 * US})
-    assert [each.comes_ns for each in more] == [one.comes_ns] * 5
+    assert [each.comes_ns for each in more] == [one.comes_ns]
     assert delays_by_company([run, run], 20 * US)[0].heard_ns == none.heard_ns
 
 
 def test_delays_of_company_that_was_never_seen_are_those_of_nobody() -> None:
-    assert delays_by_company([record()], 0) == (Delays(),) * 6
+    assert delays_by_company([record()], 0) == (Delays(),) * 2
+
+
+def test_who_wakes_the_loop_and_goes_on_keeps_its_core_busy() -> None:
+    every = range(0, 60_000, 2_000)
+    first = [(at, at + 100, at + 110, at + 300, at + 390) for at in every]
+    waits = [(at + 150, at + 250, at + 320, at + 900, at + 910) for at in every]
+    none, one = delays_by_company([record(*first, *waits, cores=1)], 0)
+    assert (set(none.heard_ns), set(one.heard_ns)) == ({10 * US}, {90 * US})
 
 
 def test_a_loop_that_is_late_for_several_is_late_once() -> None:
