@@ -47,10 +47,12 @@ class Delays(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Values of each delay in nanoseconds, any of which is as likely as any other.
 
     told_ns: from the planned time of a request until the loop is told that it is due, 0 where that
-    is a part of comes_ns: from then until the loop begins its call. begins_ns: from the
-    submission until a worker begins that had nothing to do. follows_ns: from the end of a run until
+    is a part of comes_ns: from then until the loop begins its call. begins_ns: from the submission
+    until a worker begins that had nothing to do. follows_ns: from the end of a run until
     the same worker begins the next one. device_ns: how much longer the device of a real run takes
     than a request costs. heard_ns: from the end of a run until the loop takes up its answer.
+    calls_ns and answers_ns: how long the loop takes for a call, or an answer, that had to wait
+    until it was done with something else; not less than alone, and 0 where that is meant.
     comes_after and heard_after: the same by how long the loop had nothing to do before, shortest
     rest first; where there are none the delays do not depend on it.
     """
@@ -61,6 +63,8 @@ class Delays(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     device_ns: tuple[int, ...] = (0,)
     heard_ns: tuple[int, ...] = (0,)
     told_ns: tuple[int, ...] = (0,)
+    calls_ns: tuple[int, ...] = (0,)
+    answers_ns: tuple[int, ...] = (0,)
     comes_after: tuple[AfterRest, ...] = ()
     heard_after: tuple[AfterRest, ...] = ()
 
@@ -69,7 +73,16 @@ class Delays(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             _check(name, getattr(self, name))
 
 
-_NAMES = ("comes_ns", "begins_ns", "follows_ns", "device_ns", "heard_ns", "told_ns")
+_NAMES = (
+    "comes_ns",
+    "begins_ns",
+    "follows_ns",
+    "device_ns",
+    "heard_ns",
+    "told_ns",
+    "calls_ns",
+    "answers_ns",
+)
 
 
 def middle_of(found: Sequence[Delays]) -> Delays:

@@ -36,11 +36,13 @@ class _Seen(NamedTuple):
     begins: list[_Late]
     follows: list[_Late]
     heard: list[_Late]
+    calls: list[_Late]
+    answers: list[_Late]
 
     @classmethod
     def nothing(cls) -> _Seen:
         """No delays yet."""
-        return cls([], [], [], [], [])
+        return cls(*([] for _ in cls._fields))
 
 
 def delays_of(run: RunResult, cost_ns: int, call_ns: int) -> Delays:
@@ -85,7 +87,9 @@ def _by_company(run: RunResult, call_ns: int) -> list[_Seen]:
     found = [_Seen.nothing() for _ in range(run.cores + 1)]
     seen = _seen(ran, call_ns)
     (told,), (comes, heard) = _firsts(seen.told), _firsts(seen.comes, seen.heard)
-    for place, part in enumerate(seen._replace(told=told, comes=comes, heard=heard)):
+    calls, answers = _turns(seen.comes, seen.heard)
+    seen = _Seen(told, comes, seen.begins, seen.follows, heard, calls, answers)
+    for place, part in enumerate(seen):
         for each in part:
             queued = bisect.bisect_left(queued_ns, each.at_ns)
             under_way = queued - bisect.bisect_right(ended_ns, each.at_ns)
@@ -101,6 +105,20 @@ def _firsts(*kinds: list[_Late]) -> list[list[_Late]]:
         if each.at_ns >= until_ns:
             found[kind].append(each)
         until_ns = max(until_ns, each.at_ns + each.delay_ns)
+    return found
+
+
+def _turns(*kinds: list[_Late]) -> list[list[_Late]]:
+    """How long the loop took for what had waited since before it was done with something else."""
+    found: list[list[_Late]] = [[] for _ in kinds]
+    done = sorted(
+        (each.at_ns + each.delay_ns, each.at_ns, kind)
+        for kind, part in enumerate(kinds)
+        for each in part
+    )
+    for (before_ns, *_), (done_ns, at_ns, kind) in itertools.pairwise(done):
+        if at_ns <= before_ns:
+            found[kind].append(_Late(before_ns, done_ns - before_ns))
     return found
 
 
@@ -138,18 +156,23 @@ def _seen(ran: Sequence[Ran], call_ns: int) -> _Seen:
         begins=[_Late(each.handed_ns, each.late_ns) for each in ran if each.is_woken],
         follows=list(_follows(ran)),
         heard=[late(each.ended_ns, each.row.ended_ns) for each in ran],
+        calls=[],
+        answers=[],
     )
 
 
 def _delays(seen: _Seen, device_ns: Sequence[int]) -> Delays:
-    told, comes, begins, follows, heard = ([each.delay_ns for each in part] for part in seen)
+    values = [quantiles([each.delay_ns for each in part]) for part in seen]
+    told, comes, begins, follows, heard, calls, answers = values
     return Delays(
-        comes_ns=quantiles(comes),
-        begins_ns=quantiles(begins),
-        follows_ns=quantiles(follows),
+        comes_ns=comes,
+        begins_ns=begins,
+        follows_ns=follows,
         device_ns=quantiles(device_ns),
-        heard_ns=quantiles(heard),
-        told_ns=quantiles(told),
+        heard_ns=heard,
+        told_ns=told,
+        calls_ns=calls,
+        answers_ns=answers,
         comes_after=tuple(_after_rests(seen.comes)),
         heard_after=tuple(_after_rests(seen.heard)),
     )

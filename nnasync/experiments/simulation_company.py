@@ -30,7 +30,7 @@ from nnasync.experiments.delays import draws
 from nnasync.experiments.simulation_requests import Request
 from nnasync.experiments.workload import Stream
 
-_JOINS = 6
+_JOINS = 8
 """Draws of joins have seeds of their own, beside those of delays."""
 
 _Effects: TypeAlias = Iterator[tuple[float, float, float]]

@@ -10,7 +10,7 @@ from nnasync.experiments.overheads import Overheads
 SLEEPS_DEEPLY_NS = 1_000_000
 """A worker that has had nothing to do for longer begins later, where delays were not measured."""
 
-_COMES, _BEGINS, _FOLLOWS, _DEVICE, _HEARD, _TOLD = range(6)
+_COMES, _BEGINS, _FOLLOWS, _DEVICE, _HEARD, _TOLD, _CALLS, _ANSWERS = range(8)
 
 
 class SimulatedDelays:
@@ -27,6 +27,8 @@ class SimulatedDelays:
         self.follows_ns = draws(found.follows_ns if found else (0,), *seeds, _FOLLOWS)
         self.device_ns = draws(found.device_ns if found else (0,), *seeds, _DEVICE)
         self.told_ns = draws(delays.told_ns, *seeds, _TOLD)
+        self.calls_ns = draws(delays.calls_ns, *seeds, _CALLS)
+        self.answers_ns = draws(delays.answers_ns, *seeds, _ANSWERS)
         self._begins_ns = draws(found.begins_ns, *seeds, _BEGINS) if found else None
 
     def comes_ns(self, rested_ns: int) -> int:

@@ -31,6 +31,7 @@ load.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from typing import Any
 
 from nnasync._core.workers.admission import NEXT_TURN, RUN, WORKER
@@ -122,7 +123,7 @@ class LoopSimulation(Simulation):
         request = self._posted.popleft()
         outcome = self._outcomes.pop(request, None)
         if outcome is not None:
-            self._loop_free_ns = now + self._after_ns
+            self._is_busy_until(now, self._after_ns, self._delays().answers_ns)
             late = outcome is Outcome.MET and (
                 self._loop_free_ns - request.planned_ns > request.source.deadline_ns
             )
@@ -140,13 +141,19 @@ class LoopSimulation(Simulation):
         if where is NEXT_TURN:
             self._posted.append(request)
             return
-        self._loop_free_ns = now + self._before_ns
+        self._is_busy_until(now, self._before_ns, self._delays().calls_ns)
         if where is RUN and self._lane is not None:
             self._run_here(self._loop_free_ns, request, self._lane)
         else:
             if not request.source.is_network:
                 request.cost_ns += next(self._calm.device_ns)
             self._push(self._loop_free_ns, _SUBMITS, request)
+
+    def _is_busy_until(self, now: int, usual_ns: int, waited_ns: Iterator[int]) -> None:
+        """The loop takes so long for something, or longer if that had to wait for it."""
+        if self._loop is not None and now == self._loop_free_ns:
+            usual_ns = max(usual_ns, next(waited_ns))
+        self._loop_free_ns = now + usual_ns
 
     def _run_here(self, now: int, request: Request, lane: SimulatedLane) -> None:
         """The loop runs a request itself, to its end."""

@@ -94,6 +94,9 @@ def test_a_loop_that_is_late_for_several_is_late_once() -> None:
     assert (set(none.comes_ns), set(one.comes_ns)) == ({100 * US}, {500 * US})
     # Of the two that end at once the first is heard of, and the third with what came.
     assert set(none.heard_ns) == set(one.heard_ns) == {60 * US}
+    # Each of the others waited until the loop was done with one before.
+    assert set(none.calls_ns) == set(one.calls_ns) == {10 * US}
+    assert set(none.answers_ns) == {10 * US}
 
 
 def test_the_thread_that_waits_for_arrivals_is_late_itself() -> None:

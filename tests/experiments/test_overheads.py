@@ -376,6 +376,25 @@ def test_a_loop_on_its_way_is_there_for_all_that_happens_meanwhile() -> None:
     assert [row.ended_ns for row in found.requests] == [4200 * US, 4200 * US, 8200 * US]
 
 
+def test_what_waited_for_the_loop_takes_as_long_as_was_seen() -> None:
+    slow = Delays(calls_ns=(300 * US,), answers_ns=(50 * US,))
+    overheads = Overheads(0, 0, call_ns=200 * US, delays=slow, beside=(slow,))
+    cost = Network("a.nnm", (2.0,))
+    streams = [stream(name, arrivals=at(1.0), cost=cost) for name in "abc"]
+    found = simulate(
+        Workload(tuple(streams)), cores=4, overheads=overheads, duration_ns=MS * 50, record=ALL
+    )
+    assert [row.queued_ns for row in found.requests] == [1100 * US, 1400 * US, 1700 * US]
+    # An answer takes no less than half of a call; none of these waited.
+    assert [row.ended_ns for row in found.requests] == [3200 * US, 3500 * US, 3800 * US]
+    # What stands for costs takes what a call takes.
+    others = [stream(name, arrivals=at(1.0)) for name in "abc"]
+    found = simulate(
+        Workload(tuple(others)), cores=4, overheads=overheads, duration_ns=MS * 50, record=ALL
+    )
+    assert [row.queued_ns for row in found.requests] == [1100 * US, 1200 * US, 1300 * US]
+
+
 def test_a_network_takes_as_long_as_was_measured_beside_what_runs() -> None:
     times = RunTimes(usual_ms=(2.0, 4.0), beside_ms={"long": (3.0, 7.0)})
     mine = stream("mine", arrivals=Periodic(9.0, 2.0), cost=Network("a.nnm", (3.0,), times=times))
