@@ -168,10 +168,15 @@ class Estimate:
 
 
 def _learnt(known_ns: float, duration_ns: float, usual_ns: float) -> float:
-    """What is known after another duration, of which one alone at most doubles it."""
-    most_ns = 2.0 * (known_ns or usual_ns)
+    """What is known after another duration, of which one alone at most doubles it.
+
+    What was not known is taken for what is usual: the first one of its kind finds cold caches, or
+    threads that sleep.
+    """
+    before_ns = known_ns or usual_ns
+    most_ns = 2.0 * before_ns
     taken_ns = most_ns if most_ns < duration_ns else float(duration_ns)
-    return known_ns + (taken_ns - known_ns) * _LEARNING if known_ns else taken_ns
+    return before_ns + (taken_ns - before_ns) * _LEARNING
 
 
 class Job:
