@@ -64,6 +64,7 @@ def figures(path: Path) -> dict[str, Any]:
         "connections",
         "deadlines",
         "graphs",
+        "in_flight",
         "instructions",
         "live",
         "loop_lag",
@@ -240,6 +241,16 @@ def test_deadlines(tmp_path: Path) -> None:
     for paths in found.values():
         assert set(paths) == {"call", "launch", "duration", "burst", "prepare"}
         assert all(len(late) == 2 and min(late) >= 0 for late in paths.values())
+
+
+def test_in_flight(shared: Path, tmp_path: Path) -> None:
+    which = ("--only", "micro_speech_quantized", "--clients", "2", "--peers", "LiteRT, run_in")
+    arguments = ("--rounds", "2", "--seconds", "0.02", "--json", str(tmp_path / "figures"))
+    text = run("in_flight.py", *which, *arguments, models=shared / "models")
+    assert "micro_speech_quantized, 2" in text
+    turns = figures(tmp_path / "figures")["micro_speech_quantized, 2"]
+    assert list(turns) == ["nnasync", "LiteRT, run_in_executor"]
+    assert all(each["per_second"] > 0 for each in turns["nnasync"])
 
 
 def test_compile_says_what_it_does_not_know(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from benchmarks.peers.section import Context, Section, mark, number
 from benchmarks.peers.timing import called_us, middle
 from nnasync.errors import NNError
 
-__all__ = ["FACTORS", "MODELS", "child", "factor_of", "run"]
+__all__ = ["FACTORS", "MODELS", "Infer", "child", "drive", "factor_of", "run"]
 
 Infer = Callable[[], Awaitable[object]]
 Tell = Callable[[str], None]
@@ -61,7 +61,7 @@ async def child(task: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
             tell(f"round {turn + 1} of {task['rounds']}")
             for name, infer in _shifted(contestants, turn):
                 for flight in flights:
-                    found = await _drive(infer, flight, task["seconds"])
+                    found = await drive(infer, flight, task["seconds"])
                     turns[name].setdefault(str(flight), []).append(found)
     return {"turns": turns, "refused": refused, "bare_us": _bare_us(entry, refused)}
 
@@ -95,7 +95,7 @@ def _bare_us(entry: Entry, refused: dict[str, str]) -> float | None:
     return middle(called_us(engine.invoke, 0.1))
 
 
-async def _drive(infer: Infer, flight: int, seconds: float) -> dict[str, float]:
+async def drive(infer: Infer, flight: int, seconds: float) -> dict[str, float]:
     """One turn: latencies in microseconds, inferences a second, lags of the ticker in ms."""
     await _flow(infer, flight, seconds / 5)
     latencies, lags, taken_s = await _flow(infer, flight, seconds)
