@@ -246,9 +246,9 @@ class InlineRun(Protocol):
         """Those of all outputs of the last run; to be read after it."""
 
     def goes_beside(self) -> bool:
-        """Whether an execution that begins now had better be one of those under way, beside them.
+        """Whether an execution that begins now is better queued beside others than run here.
 
-        To be asked for each such execution, since it counts for what is usual.
+        Ask this for each such execution once: the answers count for how usual company is.
         """
 
     def run_beside(self, request: Request) -> Awaitable[object]:

@@ -2,7 +2,7 @@
 
 `cases` reads case files, `variants` derives further forms of a case, `paths` are the ways of an
 execution to the device, `runner` runs one case, `plan` many of them, `parallel` in several
-processes, `report` counts.
+processes, `result_counts` counts.
 """
 
 from __future__ import annotations

@@ -162,7 +162,7 @@ def foreign_devices(wanted: Sequence[object] | None) -> dict[str, Made]:
     """Third parties' devices by name: those that a list of devices names, or all; it may take long.
 
     With None, one that cannot be made is skipped and the log says why. Else raises InvalidArgument
-    for an unknown name, and what `discovery.make` raises. A name may be "module:factory" as well.
+    for an unknown name, and what `entry_points.make` raises. A name may be "module:factory", too.
     """
     if wanted is None:
         return _all_foreign()

@@ -2,7 +2,7 @@
 
 Memory is checked when it is bound: what cannot be read, or written, fails the execution with
 GeneralFailure. An image is an array too, of (height, width, channels) or with a 1 before, with
-whatever padding its rows have; `gathering` brings that to engines that want none.
+whatever padding its rows have; `plans.dense_copies` brings that to engines that want none.
 """
 
 from __future__ import annotations
@@ -89,9 +89,10 @@ class Binding:
         self.idle.append(call.successor() if self._open and isinstance(call, SizedCall) else call)
 
     def taker(self, fence: Fence) -> Callable[[BoundCall], object]:
-        """What takes a call back that failed if its fence did, or was refused, so never answered.
+        """What takes a call back, and discards its effects unless its fence was signaled.
 
-        For managed buffers; other calls are just given back.
+        The fence of a call that was refused is never settled. For managed buffers; other calls are
+        just given back.
         """
 
         def take_back(call: BoundCall) -> None:

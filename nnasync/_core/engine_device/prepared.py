@@ -60,7 +60,12 @@ else:
 
 
 class EnginePreparedModel:
-    """A plan of an engine as a PreparedModel."""
+    """A plan of an engine as a PreparedModel.
+
+    Executions take one of three ways: on the thread of the caller (`run_now`, and `quick_run` with
+    less around it), on a worker (`execute`), or on whichever of both is free first, beside others
+    that are under way (`execute_beside`). `execute_synchronously` chooses among them.
+    """
 
     def __init__(
         self,
@@ -459,7 +464,7 @@ class EnginePreparedModel:
         )
 
     def _level(self, priority: Priority) -> Level:
-        """What executions of a priority have in common; that of its own is `usual`."""
+        """What executions of this priority have in common; `usual` is that of its own priority."""
         priority = min(priority, self._most_urgent)
         level = self.by_priority.get(priority)
         if level is None:

@@ -128,9 +128,9 @@ class QuickRun:
         return True
 
     def goes_beside(self) -> bool:
-        """Whether an execution that begins now had better be one of those under way, beside them.
+        """Whether an execution that begins now is better queued beside others than run here.
 
-        To be asked for each such execution, since it counts for what is usual.
+        Ask this for each such execution once: the answers count for how usual company is.
         """
         owner, lane = self._owner, self._lane
         if not owner.runs_here or self._health.suspects:

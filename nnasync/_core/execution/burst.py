@@ -1,7 +1,7 @@
 """A burst as a user sees it: a stream of calls that carries the state of its model.
 
 Calls run in order, one at a time; up to `depth` may be in flight. An execution reads the state of
-the stream (`execution.state`) on one side and writes it on another, and only its success makes that
+the stream (`stream_state`) on one side and writes it on another, and only its success makes that
 the one that counts. So a call that missed its deadline, failed or was cancelled leaves the state as
 it was, even if the device goes on writing for a while; the next execution begins only when the
 device has let go.

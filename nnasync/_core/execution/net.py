@@ -215,7 +215,10 @@ class Net(MeasuredCalls[R]):
         self._tally = self._tally_of(self._priority, devices_of(report))
 
     def _tally_at(self, priority: Priority | None) -> Tally:
-        """What counts calls of this priority; what is none fails, and is counted as usual."""
+        """The counts of calls of this priority.
+
+        A call with something else as priority will fail, and is counted with those that give none.
+        """
         if priority.__class__ is not Priority:
             return self._tally
         return self._tally_of(priority, devices_of(self._report))

@@ -63,8 +63,8 @@ class QuickCalls:
     __slots__ = (
         "_dtype",
         "_input",
-        "_is_vain",
         "_is_whole",
+        "_never_runs",
         "_prepared",
         "_read",
         "_run",
@@ -95,7 +95,7 @@ class QuickCalls:
         self._run: InlineRun | None = None
         self._input: Any = None
         self._read: Callable[[], Any] = _nothing
-        self._is_vain = False
+        self._never_runs = False
         self._was_declined = False
 
     def call(
@@ -150,7 +150,7 @@ class QuickCalls:
         return self._was_declined and run is not None and run.goes_beside()
 
     async def call_beside(self, array: Any) -> Any:
-        """The outputs of a call that `goes_beside` others, with the array that it brought."""
+        """Run a call that `goes_beside` others, with its one array; the outputs, as of `call`."""
         run, slots = self._run, self._slots
         slot = slots.take()
         slot.inputs[0][...] = array
@@ -166,11 +166,11 @@ class QuickCalls:
 
     def _ready(self) -> InlineRun | None:
         """Take a slot and what runs it, as soon as executions run on this thread at all."""
-        if self._is_vain or not self._prepared.runs_here_now():
+        if self._never_runs or not self._prepared.runs_here_now():
             return None
         slot = self._take()
         self._run = self._prepared.quick_run(slot.request)
-        self._is_vain = self._run is None
+        self._never_runs = self._run is None
         self._slot, self._input = slot, slot.inputs[0]
         is_single = len(slot.outputs) == 1
         self._read = slot.outputs[0].copy if is_single else functools.partial(slot.read, None)
@@ -178,4 +178,4 @@ class QuickCalls:
 
 
 def _nothing() -> None:
-    """What is read before there was a run."""
+    """The outputs before there was a run: none."""

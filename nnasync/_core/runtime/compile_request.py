@@ -94,9 +94,10 @@ class ModelSource(msgspec.Struct):
     def of(
         cls, given: object, io: str | None = None, options: CompileOptions | None = None
     ) -> ModelSource:
-        """Raises InvalidArgument if it is neither a model nor the path of a model file.
+        """What a model, or the path of a model file, stands for.
 
-        And for an `io` that is neither None nor "float", and what are no options.
+        Raises InvalidArgument for anything else, for an `io` that is neither None nor "float", and
+        for `options` that are no CompileOptions.
         """
         value_limit_bytes = checked(options).value_limit_bytes
         check_limit(value_limit_bytes)

@@ -254,7 +254,7 @@ class CloseBuffer(Call, tag="-buffer"):
 
 
 class Trace(Call, tag="trace"):
-    """Record what the device does from now on, or no more; answered by `spans.Spans`.
+    """Record what the device does from now on, or no more; answered by `Spans`.
 
     Where there is nothing to tell, the answer to one that `is_on` comes some time later.
     """

@@ -2,7 +2,7 @@
 
 `subjects` are the models it works with; `basics`, `models` (with `mutations`), `requests`,
 `bursts`, `quality`, `caching` and `domains` are its groups of checks; `suite` runs them on a device
-and `report` counts.
+and `suite_report` counts.
 """
 
 from __future__ import annotations

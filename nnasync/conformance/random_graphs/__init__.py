@@ -2,7 +2,7 @@
 
 `generation` makes the graph of a seed from the operations' signatures and the samplers of their
 arguments, `examination` says what is wrong with it on a device, `shrinking` makes a failing graph
-small, `files` keeps it, `fleet` runs many in several processes.
+small, `saved_graphs` keeps it, `fleet` runs many in several processes.
 """
 
 from __future__ import annotations

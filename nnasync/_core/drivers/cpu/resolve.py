@@ -27,8 +27,8 @@ def operation_at(model: Model, subgraph: Subgraph, position: int) -> Operation:
 def supported_operations(model: Model, limit_bytes: int) -> list[bool]:
     """Whether each operation of the main subgraph, with what it refers to, can run.
 
-    Subgraphs must not nest deeper than `limits.check_nesting` allows.
-    An operation whose outputs take more than `limit_bytes` cannot.
+    Subgraphs must not nest deeper than `execution_limits.check_nesting` allows. An operation whose
+    outputs take more than `limit_bytes` cannot.
     """
     return [reason is None for reason in reasons(model, limit_bytes)]
 

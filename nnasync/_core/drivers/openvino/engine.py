@@ -116,8 +116,8 @@ class OpenVinoEngine(EngineBase):
         """Float32 first; bfloat16 where the processor has it, bytes where the model can have them.
 
         Quantized networks whose weights are too large for signed bytes are taken too where copies
-        of channels make them fit (`narrowing`). On a processor whose products of bytes saturate
-        there are bytes only for weights with which they do not (`saturation`).
+        of channels make them fit (`signed_weights`). Where the processor's products of bytes
+        saturate there are bytes only for weights with which they do not (`saturation`).
         """
         fast = preference == ExecutionPreference.FAST_SINGLE_ANSWER and self.cores > 1
         reduces = _has_floats(model) and not model.relax_computation_float32_to_float16
