@@ -26,9 +26,33 @@ def add_value_limit(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def port(text: str) -> int:
+    """A port of TCP; 0 is any that is free."""
+    value = whole(text)
+    if not 0 <= value < 2**16:
+        raise argparse.ArgumentTypeError(f"{text} is not a port, which is a number from 0 to 65535")
+    return value
+
+
+def number(text: str) -> float:
+    """The number; NaN, which lies in no range, for what is none."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def whole(text: str) -> int:
+    """The whole number; -1 for what is none."""
+    try:
+        return int(text)
+    except ValueError:
+        return -1
+
+
 def positive(text: str) -> int:
     """A whole number of at least 1."""
-    value = int(text)
+    value = whole(text)
     if value < 1:
         raise argparse.ArgumentTypeError(f"{text} is not a positive number")
     return value
@@ -36,15 +60,7 @@ def positive(text: str) -> int:
 
 def positive_number(text: str) -> float:
     """A number above 0, such as of seconds, or times as long."""
-    value = float(text)
+    value = number(text)
     if not 0 < value < math.inf:
         raise argparse.ArgumentTypeError(f"{text} is not a positive number")
-    return value
-
-
-def port(text: str) -> int:
-    """A port of TCP, or 0 for any that is free."""
-    value = int(text)
-    if not 0 <= value < 2**16:
-        raise argparse.ArgumentTypeError(f"{text} is not a port")
     return value

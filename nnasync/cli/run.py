@@ -15,7 +15,7 @@ import anyio.to_thread
 import numpy as np
 
 from nnasync import CompileOptions, Net, Runtime, load, now_ns, open_runtime, run, within
-from nnasync.cli.argument_types import add_value_limit, positive
+from nnasync.cli.argument_types import add_value_limit, number, positive
 from nnasync.cli.daemon_thread import in_daemon_thread
 from nnasync.cli.inputs import read_input
 from nnasync.cli.interruption import Interruption, interruptible
@@ -123,7 +123,7 @@ class Runs(Struct):
 
 
 def _milliseconds(text: str) -> float:
-    value = float(text)
+    value = number(text)
     if not math.isfinite(value):
         raise argparse.ArgumentTypeError(f"{text} is not a finite number")
     return value

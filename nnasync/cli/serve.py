@@ -16,7 +16,7 @@ import msgspec
 
 from nnasync import Options, open_runtime, run
 from nnasync.cli import certificate
-from nnasync.cli.argument_types import port, positive
+from nnasync.cli.argument_types import number, port, positive
 from nnasync.cli.interruption import interruptible
 from nnasync.cli.text import HelpFormatter
 from nnasync.devices import installed
@@ -126,7 +126,7 @@ def _add_operation(parser: argparse.ArgumentParser) -> None:
 
 
 def _seconds(text: str) -> float:
-    seconds = float(text)
+    seconds = number(text)
     if not 0 <= seconds < 1e6:
         raise argparse.ArgumentTypeError(f"{text} is not a number of seconds")
     return seconds

@@ -34,6 +34,7 @@ from nnasync._core.clock import Deadline, now_ns
 from nnasync.errors import BadState, Cancelled, InvalidArgument, MissedDeadline
 from nnasync.hal import Priority, Struct
 from nnasync.streaming.account import Account, Entry, Ledger, Outcome, StreamStatistics
+from nnasync.streaming.arguments import check_budget, check_call
 from nnasync.streaming.item import Item
 from nnasync.streaming.leaving import leave
 
@@ -97,6 +98,13 @@ class _Work:
         self.started_ns = 0
 
 
+def check_policy(name: str, policy: object) -> None:
+    """Raises InvalidArgument for what is no Policy."""
+    if not isinstance(policy, Policy):
+        known = ", ".join(f"Policy.{each.name}" for each in Policy)
+        raise InvalidArgument(f"{name}: policy is {policy!r}, it must be one of {known}")
+
+
 class Stage:
     """Runs `call` on a stream of items.
 
@@ -128,6 +136,9 @@ class Stage:
         ):
             if value < least:
                 raise InvalidArgument(f"{name} is {value}, it must be at least {least}")
+        check_call("stage", call)
+        check_policy("stage", policy)
+        check_budget("stage", budget_ns)
         self._call = call
         self._options: dict[str, Any] = {} if priority is None else {"priority": priority}
         self._policy = policy

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import nnasync as nn
-from nnasync._core.compilation import compiling, contest, ranking
+from nnasync._core.compilation import bring_in, compiling, contest, ranking
 from nnasync._core.compilation.ranking import Standing
 from nnasync._core.compilation.report import Fate
 from nnasync._core.compilation.samples import samples_of
@@ -23,7 +23,7 @@ from nnasync._core.drivers import DRIVERS, built_in, is_installed
 from nnasync._core.engine_device.bindings import Bindings
 from nnasync._core.plans.staged import StagedCall
 from nnasync._core.state_files import state_folder
-from nnasync.errors import GeneralFailure, MissedDeadline, MissedDeadlineTransient
+from nnasync.errors import BadState, GeneralFailure, MissedDeadline, MissedDeadlineTransient
 from nnasync.hal import ExecutionPreference, Request
 from nnasync.machine import Margins
 from nnasync.machine.loading import learn_loading_ms
@@ -341,6 +341,21 @@ async def test_one_device_that_knows_one_way_is_compiled_once() -> None:
         await net(X)
         assert await net.optimized() is report
         await net.aclose()
+
+
+async def test_a_network_that_is_closed_meanwhile_is_no_failure(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A runtime may close before the task that makes the better plan has begun."""
+    async with nn.open_runtime(devices=[REFERENCE]) as rt:
+        net = await rt.compile(chain(4))
+
+    async def later() -> Any:
+        raise BadState("the watchdog is closed and takes no alarms")
+
+    assert await bring_in(lambda: net, later) is None
+    assert not caplog.records
+    assert not net.report().rejections
 
 
 async def test_a_contest_that_fails_leaves_the_first_plan(

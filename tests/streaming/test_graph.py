@@ -526,3 +526,13 @@ async def test_an_error_of_closing_ends_what_the_policy_says() -> None:
     recording(broken, 1).sink(Sink(OSError("the disk is gone")), on_error="graph")
     with pytest.raises(OSError, match="disk is gone"):
         await broken.run()
+
+
+@pytest.mark.one_loop("nothing is awaited")
+async def test_an_account_is_a_table_in_notebooks() -> None:
+    graph = Graph()
+    graph.source(items([1, 2])).sink(lambda item: None)
+    await graph.run()
+    table = graph.account()._repr_html_()
+    assert "<th>stage</th><th>submitted</th>" in table
+    assert "<td>sink</td><td>2</td>" in table

@@ -193,6 +193,8 @@ async def _complete(
 class Upgradable(Protocol):
     """A network, as far as it is brought a better plan."""
 
+    _closed: bool
+
     def report(self) -> Report:
         """Where it runs, and why."""
 
@@ -210,7 +212,8 @@ async def bring_in(
 ) -> Better | None:
     """Bring the best plan of a network in while the first is in use, as long as it is there.
 
-    None where that failed: the first plan stays, and the log and the report say why.
+    None where that failed: the first plan stays, and the log and the report say why, unless the
+    network was closed meanwhile: then everything of it ends.
     """
     better, failure = None, ""
     try:
@@ -218,7 +221,7 @@ async def bring_in(
     except Exception as error:
         failure = f"{type(error).__name__}: {error}"
     net = network()
-    if net is None:
+    if net is None or (better is None and net._closed):
         return None
     name = net.model.name
     if better is None:

@@ -16,6 +16,7 @@ from nnasync import hal
 from nnasync._core.formats.labels import packed_labels
 from nnasync._core.formats.metadata import Metadata, PortMetadata
 from nnasync._core.formats.states import guessed_states
+from nnasync._core.notebook import html_lines
 from nnasync._core.words import counted
 from nnasync.errors import InvalidArgument
 from nnasync.extensions import LITERT, ONNX, sized
@@ -153,6 +154,11 @@ class Description(Struct, frozen=True):
             more = " ..." if len(self.labels) > _SHOWN else ""
             lines.append(f"  {counted(len(self.labels), 'label')}: {shown}{more}")
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """Return the text for notebooks."""
+        first, *others = str(self).splitlines()
+        return html_lines(first, others)
 
     def _form(self) -> str:
         if self.kept_whole:

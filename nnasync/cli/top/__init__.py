@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from nnasync.cli.argument_types import number
 from nnasync.cli.text import HelpFormatter
 from nnasync.cli.top.reading import parse, read
 from nnasync.cli.top.recorded import recorded
@@ -60,7 +61,7 @@ def add_parser(commands: Any) -> None:
 
 
 def _seconds(text: str) -> float:
-    value = float(text)
+    value = number(text)
     if not 0.05 <= value <= 3600:
         raise argparse.ArgumentTypeError("an interval is 0.05 to 3600 seconds")
     return value

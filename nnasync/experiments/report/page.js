@@ -86,6 +86,13 @@ function ruler(c, width, height, x) {
   }
 }
 
+function shortened(c, text, width) {
+  if (c.measureText(text).width <= width) return text;
+  let count = text.length;
+  while (count > 1 && c.measureText(text.slice(0, count) + "…").width > width) count--;
+  return text.slice(0, count) + "…";
+}
+
 function bar(c, x, a, b, y, height) {
   const left = Math.max(x(a), LEFT), right = x(b);
   if (right >= LEFT) c.fillRect(left, y, Math.max(right - left, 0.8), height);
@@ -127,7 +134,7 @@ function draw() {
     c.fillRect(0, row.y, LEFT - 4, row.height);
     c.fillStyle = css("--ink");
     const name = row.core === undefined ? run.streams[row.stream] : "core " + row.core;
-    c.fillText(name, 0, row.y + row.height / 2, LEFT - 10);
+    c.fillText(shortened(c, name, LEFT - 10), 0, row.y + row.height / 2);
   });
   document.getElementById("range").textContent =
     `${from.toFixed(2)} to ${to.toFixed(2)} ms of ${run.until.toFixed(0)} ms recorded`;

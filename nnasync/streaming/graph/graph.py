@@ -25,9 +25,11 @@ import anyio.abc
 import anyio.lowlevel
 
 from nnasync._core.clock import now_ns
+from nnasync._core.notebook import html_table
 from nnasync.errors import BadState, InvalidArgument
 from nnasync.hal import Priority, Struct
 from nnasync.streaming.account import Account, StreamStatistics, of_chain
+from nnasync.streaming.arguments import check_call
 from nnasync.streaming.graph.closing import Closing
 from nnasync.streaming.graph.gathering import (
     BatchNode,
@@ -48,7 +50,7 @@ from nnasync.streaming.graph.stages import (
 )
 from nnasync.streaming.item import Item
 from nnasync.streaming.leaving import leave
-from nnasync.streaming.stage import Policy
+from nnasync.streaming.stage import Policy, check_policy
 
 
 class GraphAccount(Struct, frozen=True):
@@ -66,13 +68,20 @@ class GraphAccount(Struct, frozen=True):
         """Items that reached an end of the graph in time."""
         return sum(account.completed for account in self.stages.values())
 
-    def __str__(self) -> str:
+    def _repr_html_(self) -> str:
+        """Return the table for notebooks."""
+        return html_table(*self._table())
+
+    def _table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         fields = Account.__struct_fields__
-        rows = [("stage", *fields)]
-        rows += [
+        return ("stage", *fields), [
             (name, *(str(getattr(account, field)) for field in fields))
             for name, account in self.stages.items()
         ]
+
+    def __str__(self) -> str:
+        heads, lines = self._table()
+        rows = [heads, *lines]
         widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
         return "\n".join(
             "  ".join(
@@ -140,9 +149,11 @@ class Stream:
         self, predicate: Callable[[Any], bool], *, name: str = "", on_error: ErrorPolicy = "item"
     ) -> Stream:
         """Only items of which `predicate(data)` is true go on."""
+        own = self._graph._name(name or named(predicate, "filter"))
+        check_call(own, predicate)
         node = FilterNode(
             self._graph,
-            self._graph._name(name or named(predicate, "filter")),
+            own,
             lambda item: bool(predicate(item.data)),
             on_error,
         )
@@ -153,6 +164,7 @@ class Stream:
     ) -> tuple[Stream, Stream]:
         """Two streams: of the items of which `predicate(data)` is true, and of the others."""
         own = self._graph._name(name or named(predicate, "split"))
+        check_call(own, predicate)
         node = SplitNode(self._graph, own, predicate, on_error)
         self._then(node)
         for way in node.ways:
@@ -312,6 +324,7 @@ class Graph:
         the stages behind it which are not given one: BLOCK loses nothing and lets the source wait.
         """
         own = self._name(name or named(source, "source"))
+        check_policy(own, policy)
         node = SourceNode(
             self,
             own,

@@ -19,10 +19,11 @@ from nnasync._core.wakeup import yield_now
 from nnasync.errors import Cancelled, InvalidArgument, MissedDeadline
 from nnasync.hal import Priority
 from nnasync.streaming.account import Account, Entry, Outcome, StreamStatistics
+from nnasync.streaming.arguments import check_budget, check_call, check_source
 from nnasync.streaming.graph.closing import Closing
 from nnasync.streaming.graph.node import Context, ErrorPolicy, Node, Signal
 from nnasync.streaming.item import Item, TakeLosses
-from nnasync.streaming.stage import Policy
+from nnasync.streaming.stage import Policy, check_policy
 
 _SMOOTHING = 0.2
 
@@ -42,6 +43,8 @@ class SourceNode(Node):
         on_error: ErrorPolicy,
     ) -> None:
         super().__init__(context, name, on_error)
+        check_source(name, source)
+        check_budget(name, budget_ns)
         self._source = source
         self._closing = closing
         self._take_losses: TakeLosses | None = getattr(source, "take_losses", None)
@@ -129,6 +132,7 @@ class FunctionNode(Node):
         on_error: ErrorPolicy = "item",
     ) -> None:
         super().__init__(context, name, on_error)
+        check_call(name, function)
         self._function = function
         self._flat = flat
         self._whole = whole
@@ -236,6 +240,7 @@ class Queued(Node):
         super().__init__(context, name, on_error)
         if capacity < 1:
             raise InvalidArgument(f"{name}: capacity is {capacity}, it must be at least 1")
+        check_policy(name, policy)
         self.policy = policy
         self.capacity = capacity
         self.queue: deque[tuple[Entry, Item]] = deque()
@@ -315,6 +320,7 @@ class CallNode(Queued):
         super().__init__(context, name, policy=policy, capacity=capacity, on_error=on_error)
         if concurrency < 1:
             raise InvalidArgument(f"{name}: concurrency is {concurrency}, it must be at least 1")
+        check_budget(name, budget_ns)
         self.cost_ns = 0.0
         self._call = call
         self._concurrency = concurrency

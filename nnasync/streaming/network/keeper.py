@@ -85,6 +85,10 @@ class Keeper:
         uniform: Callable[[], float],
     ) -> None:
         self._address = address
+        if retry is not None and not isinstance(retry, Backoff):
+            raise InvalidArgument(
+                f"retry is {retry!r}, it must be a Backoff, such as Backoff(), or None"
+            )
         self._retry = retry
         self._on_event = on_event
         self._uniform = uniform

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import glob
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -119,13 +121,30 @@ def opened_container(
             failed: NNError = reading.overdue()
         else:
             reason = getattr(error, "strerror", None) or type(error).__name__
-            failed = failure(f"cannot read {reading.name}: {reason}", error)
+            told = hint(name, device, error.errno)
+            failed = failure(f"cannot read {reading.name}: {reason}{told}", error)
         if "://" not in name:
             raise failed from error
     else:
         return
     # Raised behind the handler, it has no context either.
     raise failed
+
+
+def hint(name: str, device: str, number: int | None) -> str:
+    """What the system's word for an error does not say: what there is instead."""
+    if device == "alsa":
+        return "; `arecord -L` lists the names of microphones"
+    if device and number == errno.ENOTTY:
+        return "; it is no camera, and video_file() is for files"
+    if device and number == errno.ENOENT:
+        cameras = sorted(glob.glob("/dev/video*"))
+        return (
+            f"; there are {', '.join(cameras)}" if cameras else "; there is no camera (/dev/video*)"
+        )
+    if "://" in name and number == errno.EIO:
+        return "; is there a host of that name?"
+    return ""
 
 
 def _limited(name: str, reading: Reading) -> dict[str, str]:

@@ -19,6 +19,7 @@ from pathlib import Path
 import msgspec
 from anyio import to_thread
 
+from nnasync.errors import InvalidArgument
 from nnasync.suites.fuzz.child import Child, Count, child
 from nnasync.suites.fuzz.conversation import (
     Begun,
@@ -119,20 +120,24 @@ class Campaign:
     async def run(self) -> None:
         """Try everything.
 
-        Raises InvalidArgument where the device or the seeds are not there, DeviceDied where the
-        device does not even start.
+        Raises InvalidArgument where the device or the seeds are not there, of which there are no
+        rows, and DeviceDied where the device does not even start.
         """
         plan = self._plan
         if plan.progress is not None:
             self.progress = await to_thread.run_sync(
                 read_progress, plan.progress, plan.setting, plan.seed
             )
-        async with self._process:
-            if plan.seconds is None:
-                for kind in plan.kinds:
-                    await self._kind(self._row(kind))
-            else:
-                await self._in_turn([self._row(kind) for kind in plan.kinds], plan.seconds)
+        try:
+            async with self._process:
+                if plan.seconds is None:
+                    for kind in plan.kinds:
+                        await self._kind(self._row(kind))
+                else:
+                    await self._in_turn([self._row(kind) for kind in plan.kinds], plan.seconds)
+        except InvalidArgument:
+            self._rows = [row for row in self._rows if row.count]
+            raise
 
     def _row(self, kind: FuzzKind) -> _Row:
         row = _Row(kind)

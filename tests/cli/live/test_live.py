@@ -22,7 +22,7 @@ def test_a_port_that_is_taken(capsys: pytest.CaptureFixture[str], toy_data: Path
         taken.listen()
         port = str(taken.getsockname()[1])
         assert main(["live", "--source", "demo", "--port", port, "--data", str(toy_data)]) == 1
-    assert "in use" in capsys.readouterr().err
+    assert f"127.0.0.1:{port}: Address already in use" in capsys.readouterr().err
 
 
 def test_missing_packages_are_told_with_what_installs_them(

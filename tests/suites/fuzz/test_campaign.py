@@ -177,7 +177,9 @@ def test_what_is_not_there_is_told(
     options: list[str], text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["fuzz", *options]) == 1
-    assert text in capsys.readouterr().err
+    found = capsys.readouterr()
+    assert text in found.err
+    assert "success" not in found.out
 
 
 @pytest.mark.parametrize("options", [["--kind", "models,nothing"], ["--limit", "0"]])

@@ -1,0 +1,33 @@
+"""What arguments are is told in words, also where they are not even numbers."""
+
+from __future__ import annotations
+
+import pytest
+
+from nnasync.cli import main
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (["serve", "m.tflite", "--port", "abc"], "abc is not a port, which is a number from 0"),
+        (["serve", "m.tflite", "--port", "65536"], "65536 is not a port"),
+        (["serve", "m.tflite", "--drain", "soon"], "soon is not a number of seconds"),
+        (["live", "--port", "abc"], "abc is not a port"),
+        (["run", "m.tflite", "--repeat", "twice"], "twice is not a positive number"),
+        (["run", "m.tflite", "--deadline-ms", "soon"], "soon is not a finite number"),
+        (["bench", "m.tflite", "--seconds", "x"], "x is not a positive number of seconds"),
+        (["demo", "--seconds", "x"], "x is not a positive number of seconds"),
+        (["fuzz", "--minutes", "x"], "x is no positive number"),
+        (["suite", "benchmark", "--scale", "x"], "x is not a positive number"),
+        (["suite", "crash", "--scale", "nan"], "nan is not a positive number"),
+        (["top", "--interval", "x"], "an interval is 0.05 to 3600 seconds"),
+    ],
+)
+def test_what_is_no_number_is_told(
+    command: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(command)
+    assert ended.value.code == 2
+    assert told in capsys.readouterr().err
