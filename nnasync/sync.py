@@ -26,7 +26,7 @@ from nnasync._core.execution.ports import Port, R
 from nnasync._core.runtime import CompileOptions, Options, RuntimeStatistics
 from nnasync._core.runtime import open_runtime as open_async_runtime
 from nnasync._core.runtime.event_loop import loop_factory
-from nnasync._core.wakeup import INHERITED
+from nnasync._core.wakeup import INHERITED, stays_here
 from nnasync.errors import BadState, Cancelled
 from nnasync.hal import Array, Priority
 
@@ -125,6 +125,8 @@ class BlockingRuntime:
     def __init__(self, make: Callable[[], Runtime]) -> None:
         self._make = make
         self._open: tuple[_Loop, Runtime] | None = None
+
+    __reduce__ = stays_here
 
     def __enter__(self) -> Self:
         if self._open is not None:
@@ -232,6 +234,8 @@ class _Blocking(Generic[R]):
         )
         result: R = self._loop.call(call)
         return result
+
+    __reduce__ = stays_here
 
     def __repr__(self) -> str:
         """Say what it says of itself."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import pickle
 import signal
 import subprocess
 import sys
@@ -173,3 +174,11 @@ if pid == 0:
     assert ended.stderr == ""
     doubled = (2 * rigs.ROW).tolist()
     assert ended.stdout == f"[True, True, True] {doubled}\n{doubled}\n"
+
+
+def test_what_belongs_to_this_process_cannot_be_pickled() -> None:
+    """As an argument of a function that another process shall run would be."""
+    with nn.sync.open_runtime(devices=REFERENCE) as rt, rt.compile(rigs.doubler()) as net:
+        for each in (rt, net, net._inner):
+            with pytest.raises(TypeError, match=r"<.*belongs to this process: give the other one"):
+                pickle.dumps(each)

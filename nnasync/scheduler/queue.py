@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from nnasync._core.deferred import deferred
+from nnasync._core.words import until_deadline
 from nnasync.errors import (
     DeviceUnavailable,
     MissedDeadlinePersistent,
@@ -476,8 +477,8 @@ class Scheduler:
             if above_ns / self._servers + floor_ns > remaining_ns:
                 job.estimate.refused()
             raise _missed(
-                f"the deadline is {remaining_ns / 1e6:.3f} ms away and the execution needs at "
-                f"least {floor_ns / 1e6:.3f} ms, {ahead_ns / 1e6:.3f} ms after what goes before it"
+                f"{until_deadline(remaining_ns)}, and the execution needs at least "
+                f"{floor_ns / 1e6:.3f} ms, {ahead_ns / 1e6:.3f} ms after what goes before it"
                 + _heard(job.heard_after_ns)
             )
 
@@ -505,7 +506,7 @@ class Scheduler:
             if job.estimate.ns > remaining_ns:
                 job.estimate.refused()
             raise _missed(
-                f"the deadline is {remaining_ns / 1e6:.3f} ms away and policy {governed.name!r} "
+                f"{until_deadline(remaining_ns)}, and policy {governed.name!r} "
                 f"predicts an end in {needed_ns / 1e6:.3f} ms" + _heard(job.heard_after_ns)
             )
         return True

@@ -47,7 +47,12 @@ from nnasync._core.execution.slots import (
     own_memory,
     private_memory,
 )
-from nnasync._core.wakeup import Wakeup, cancellation_pending, checkpoint_if_cancelled
+from nnasync._core.wakeup import (
+    Wakeup,
+    cancellation_pending,
+    checkpoint_if_cancelled,
+    stays_here,
+)
 from nnasync._core.workers import Workers
 from nnasync.device import FencedExecution, PreparedModel
 from nnasync.errors import BadState, InvalidArgument, NNError
@@ -141,6 +146,8 @@ class Net(MeasuredCalls[R]):
         """Say what it takes and gives, and where it runs."""
         where = "closed" if self._closed else f"on {devices_of(self._report)}"
         return f"<Net {self._compilation.model.name!r} {where}: {self._ports}>"
+
+    __reduce__ = stays_here
 
     def _repr_html_(self) -> str:
         """Return what it takes and gives and its report, for notebooks."""

@@ -28,6 +28,7 @@ from collections.abc import Callable
 
 from nnasync._core.clock import now_ns
 from nnasync._core.wakeup import Waiter, Wakeup, current_task, yield_now
+from nnasync._core.words import until_deadline
 from nnasync._core.workers.admission import (
     CALL_NS,
     NEXT_TURN,
@@ -590,8 +591,7 @@ def _refused(estimate: Estimate, left_ns: int) -> MissedDeadlinePersistent:
     return because(
         "admission",
         MissedDeadlinePersistent(
-            f"the deadline is {left_ns / 1e6:.3f} ms away and the execution needs at least "
-            f"{needed_ns / 1e6:.3f} ms"
+            f"{until_deadline(left_ns)}, and the execution needs at least {needed_ns / 1e6:.3f} ms"
         ),
     )
 
