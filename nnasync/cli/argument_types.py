@@ -6,6 +6,7 @@ import argparse
 import math
 import os
 import sys
+from collections.abc import Sequence
 
 
 def device(text: str) -> str:
@@ -14,6 +15,11 @@ def device(text: str) -> str:
     if ":" in text and here not in sys.path and "" not in sys.path:
         sys.path.insert(0, here)
     return text
+
+
+def runtime_devices(named: Sequence[str]) -> Sequence[str] | None:
+    """Those of a runtime that is to have the named ones: None, all, where all are installed."""
+    return named if any(":" in each for each in named) else None
 
 
 def add_value_limit(parser: argparse.ArgumentParser) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nnasync import CompileOptions, Report, describe, load, open_runtime, run
-from nnasync.cli.argument_types import add_value_limit
+from nnasync.cli.argument_types import add_value_limit, device, runtime_devices
 from nnasync.cli.text import HelpFormatter
 from nnasync.dump import memory_text, model_dot, model_text, plan_dot, plan_text
 from nnasync.errors import InvalidArgument, ModelError
@@ -45,7 +45,9 @@ def add_parser(commands: Any) -> None:
         action="append",
         default=[],
         metavar="NAME",
-        help="plan with this device, and others that are named (default: all)",
+        type=device,
+        help="plan with this device, by its name or module:factory, and others that are named "
+        "(default: all)",
     )
     parser.add_argument(
         "--format", choices=("text", "dot"), default="text", help="dot is a Graphviz graph (text)"
@@ -97,9 +99,11 @@ def _plan(model: Model, devices: list[str], *, as_graph: bool) -> str:
 
 
 async def _compiled(model: Model, devices: list[str]) -> Report:
-    async with open_runtime() as runtime:
+    of_runtime = runtime_devices(devices)
+    async with open_runtime(devices=of_runtime) as runtime:
         options = CompileOptions(wait="best")
-        net = await runtime.compile(model, devices=devices or None, options=options)
+        named = None if of_runtime else devices or None
+        net = await runtime.compile(model, devices=named, options=options)
         report = net.report()
         await net.close()
         return report

@@ -15,7 +15,7 @@ import anyio.to_thread
 import numpy as np
 
 from nnasync import CompileOptions, Net, Runtime, load, now_ns, open_runtime, run, within
-from nnasync.cli.argument_types import add_value_limit, number, positive
+from nnasync.cli.argument_types import add_value_limit, device, number, positive, runtime_devices
 from nnasync.cli.daemon_thread import in_daemon_thread
 from nnasync.cli.inputs import read_input
 from nnasync.cli.interruption import Interruption, interruptible
@@ -107,9 +107,17 @@ def _add_inputs(parser: Any) -> None:
 
 
 def _add_devices(group: Any) -> None:
-    group.add_argument("--device", metavar="NAME", help="use this device only")
     group.add_argument(
-        "--isolate", metavar="NAME", help="use this device only, in a process of its own"
+        "--device",
+        metavar="NAME",
+        type=device,
+        help="use this device only; module:factory of one that is not installed",
+    )
+    group.add_argument(
+        "--isolate",
+        metavar="NAME",
+        type=device,
+        help="use this device only, in a process of its own",
     )
 
 
@@ -156,7 +164,9 @@ async def _run_traced(arguments: argparse.Namespace, tracer: Tracer) -> int:
         with tracer.mark(layer, Phase.INITIALIZATION, "open the runtime"):
             isolated = [arguments.isolate] if arguments.isolate else []
             opening = open_runtime(
-                devices=isolated or None, isolate=isolated, instruments=tracer.instruments
+                devices=isolated or runtime_devices([arguments.device or ""]),
+                isolate=isolated,
+                instruments=tracer.instruments,
             )
             runtime = await stack.enter_async_context(opening)
         with tracer.mark(layer, Phase.COMPILATION, f"compile {arguments.model}"):
@@ -178,7 +188,8 @@ async def _run_traced(arguments: argparse.Namespace, tracer: Tracer) -> int:
 
 async def _compiled(runtime: Runtime, model: Model | str, arguments: argparse.Namespace) -> Net:
     priority = Priority[arguments.priority.upper()]
-    devices = [arguments.device] if arguments.device else None
+    named = [arguments.device] if arguments.device else []
+    devices = None if runtime_devices(named) else named or None
     return await runtime.compile(
         model,
         devices=devices,

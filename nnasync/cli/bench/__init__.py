@@ -14,7 +14,7 @@ import anyio
 import anyio.to_thread
 
 from nnasync import Net, Options, Runtime, load, open_runtime, run
-from nnasync.cli.argument_types import add_value_limit, positive, positive_number
+from nnasync.cli.argument_types import add_value_limit, device, positive, positive_number
 from nnasync.cli.bench.contestant import Contestant, Refusal, Setting, enter, refusal_of
 from nnasync.cli.bench.figures import Figures, figures_of
 from nnasync.cli.bench.pinned_lowerings import lowering_settings
@@ -62,7 +62,9 @@ def add_parser(commands: Any) -> None:
         action="append",
         default=[],
         metavar="NAME",
-        help="measure this device; may be repeated (all installed ones, and their competition)",
+        type=device,
+        help="measure this device, by its name or module:factory; may be repeated (all installed "
+        "ones, and their competition)",
     )
     parser.add_argument(
         "--seconds",
@@ -151,11 +153,11 @@ async def _enter_all(
         entries.append(await enter(runtime, model, setting, values))
         return entries[-1]
 
-    for device in runtime.devices:
-        entry = await compete(Setting(device.name, (device.name,), preference, precision))
+    for each in runtime.devices:
+        entry = await compete(Setting(each.name, (each.name,), preference, precision))
         if arguments.lowerings and isinstance(entry, Contestant):
             report = entry.net.report()
-            for setting in await lowering_settings(device, model, preference, precision, report):
+            for setting in await lowering_settings(each, model, preference, precision, report):
                 await compete(setting)
     if not arguments.device and len(runtime.devices) > 1:
         await compete(Setting(_TOGETHER, None, preference, precision))
