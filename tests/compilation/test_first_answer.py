@@ -376,6 +376,15 @@ async def test_a_contest_that_fails_leaves_the_first_plan(
     assert "stays with its first plan: ValueError: cannot be" in caplog.text
 
 
+async def test_who_closes_the_runtime_at_once_reads_of_no_failure(
+    clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with competing(quick(clock), slow(clock)) as rt:
+        net = await rt.compile(chain(4), options=FIRST)
+    assert not net.report().rejections
+    assert "stays with" not in caplog.text
+
+
 async def test_who_closes_early_waits_for_nothing(clock: ManualClock) -> None:
     soon, late = quick(clock), slow(clock)
     over = anyio.Event()

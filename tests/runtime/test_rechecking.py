@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 import nnasync as nn
+from nnasync._core.compilation import Compilation
 from nnasync._core.runtime.rechecking import Rechecker, Slowness
+from nnasync.errors import BadState
 from nnasync.hal import Priority
 from nnasync.scheduler import Estimate
 from tests.compilation.rig import FakeEngine, ManualClock, competing, way
@@ -161,6 +163,23 @@ def slow(rt: nn.Runtime, *nets: nn.Net) -> None:
             prepared.estimate.ns = 1e9
         for watch in rt._recheckers:
             watch.look()
+
+
+@pytest.mark.anyio
+async def test_a_contest_that_ends_with_its_network_is_no_failure(
+    clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with competing(FakeEngine("a", clock), FakeEngine("b", clock)) as rt:
+        net = await rt.compile(doubler())
+
+        async def again(pin: str) -> Compilation:
+            net.close()
+            raise BadState("the runtime is closed")
+
+        watch = Rechecker(net, 1.0, again)
+        watch._is_due.signal()
+        await watch.run()
+    assert "stays as it is" not in caplog.text
 
 
 @pytest.mark.anyio

@@ -93,6 +93,10 @@ class Network:
         self.device = "isolated"
         self.model = type("Model", (), {"name": "net"})()
 
+    @property
+    def _closed(self) -> bool:
+        return not self.is_open
+
     def report(self) -> Any:
         """One part."""
         return Report((Partition(self.device, (0,), "chosen"),), (), (), False, "", "")

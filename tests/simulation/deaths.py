@@ -74,6 +74,7 @@ class _Network:
         self.process = 0
         self.model = self
         self.name = "simulated"
+        self._closed = False
 
     def report(self) -> Report:
         """One part, on the isolated device."""

@@ -193,7 +193,9 @@ async def _complete(
 class Upgradable(Protocol):
     """A network, as far as it is brought a better plan."""
 
-    _closed: bool
+    @property
+    def _closed(self) -> bool:
+        """Whether it was closed, as all are when their runtime is."""
 
     def report(self) -> Report:
         """Where it runs, and why."""
@@ -213,7 +215,7 @@ async def bring_in(
     """Bring the best plan of a network in while the first is in use, as long as it is there.
 
     None where that failed: the first plan stays, and the log and the report say why, unless the
-    network was closed meanwhile: then everything of it ends.
+    network was closed: what fails then is that there is no runtime any more.
     """
     better, failure = None, ""
     try:

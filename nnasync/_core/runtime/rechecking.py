@@ -121,6 +121,10 @@ class Rechecker:
             try:
                 await self._compete()
             except Exception as error:
+                net = self._net()
+                if net is None or net._closed:
+                    return  # What failed is that there is no runtime any more.
+                del net
                 logger.warning("a network with slow runs stays as it is: %s", error)
                 self._slowness.competed(now_ns(), 0, float("inf"))
             self._is_due = Fence()
