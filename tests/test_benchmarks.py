@@ -176,6 +176,16 @@ def test_compile_lag(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_compile_floor(tmp_path: Path) -> None:
+    path = tmp_path / "net.tflite"
+    path.write_bytes(tflite_file([floats(1, 8)] * 2, [Op("TANH", (0,), (1,))], [0], [1]))
+    what = ("--model", str(path), "--devices", "litert-cpu")
+    arguments = ("--rounds", "1", *what, "--json", str(tmp_path / "figures"))
+    assert "and looked at" in run("compile_floor.py", *arguments)
+    assert len(figures(tmp_path / "figures")["net.tflite"]) == 4
+
+
+@pytest.mark.slow
 def test_compile(tmp_path: Path) -> None:
     path = tmp_path / "net.tflite"
     path.write_bytes(tflite_file([floats(1, 8)] * 2, [Op("TANH", (0,), (1,))], [0], [1]))

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from nnasync import hal
 from nnasync._core.deferred import deferred
-from nnasync._core.drivers.litert.caching import get_ready, pack, unpack
 from nnasync._core.drivers.litert.plan import LiteRTPlan, ModelFileSource
 from nnasync._core.drivers.litert.session import PACKAGE, package
 from nnasync._core.packages import loading_ns, version_of
@@ -28,9 +27,10 @@ from nnasync.hal import (
 from nnasync.hal.file_operands import FILE_OPERAND_TYPES
 
 if TYPE_CHECKING:
-    from nnasync._core.drivers.litert import litert_programs
+    from nnasync._core.drivers.litert import caching, litert_programs
     from nnasync._core.drivers.litert import whole_file as wholes
 else:
+    caching = deferred("nnasync._core.drivers.litert.caching")
     wholes = deferred("nnasync._core.drivers.litert.whole_file")
     litert_programs = deferred("nnasync._core.drivers.litert.litert_programs")
 
@@ -95,7 +95,7 @@ class LiteRTEngine(EngineBase):
         """Import the package, and make what plans are read with."""
         with span(Phase.INITIALIZATION, "import LiteRT"):
             package()
-            get_ready()
+            caching.get_ready()
 
     def supported_operations(self, model: Model) -> list[bool]:
         """Whether each operation of the main subgraph can be lowered, or is a whole file."""
@@ -150,14 +150,14 @@ class LiteRTEngine(EngineBase):
         """The files of a plan; raises BadState where the shapes of its inputs may change."""
         if not isinstance(plan, LiteRTPlan):
             raise BadState(f"this plan is not one of {self.name}")
-        return pack(plan)
+        return caching.pack(plan)
 
     def deserialize(self, files: CacheFiles, lowering: Lowering | None) -> LiteRTPlan:
         """The plan of its files, which must be unchanged: the engine trusts them.
 
         Raises GeneralFailure for files of another form.
         """
-        return unpack(files, None if lowering is None else lowering.threads)
+        return caching.unpack(files, None if lowering is None else lowering.threads)
 
     def _threads(self, preference: ExecutionPreference) -> Sequence[int]:
         if preference == ExecutionPreference.FAST_SINGLE_ANSWER and self.cores > 1:

@@ -209,6 +209,8 @@ def _joined(copies: list[tuple[Array, Array]]) -> _Pairs:
     Both sides lay out the values of a model one behind the other, and each copy has its price.
     """
     joined: list[tuple[Array, Array]] = []
+    if len(copies) < 2:
+        return tuple((_view(target), _view(source)) for target, source in copies)
     for target, source in sorted(copies, key=lambda pair: _address(pair[0])):
         if joined and _follows(target, joined[-1][0]) and _follows(source, joined[-1][1]):
             size = joined[-1][0].size + target.size
