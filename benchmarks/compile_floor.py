@@ -27,7 +27,6 @@ from ai_edge_litert.interpreter import Interpreter  # type: ignore[import-untype
 
 import nnasync as nn
 from benchmarks._report import arguments, models_folder, percentile, publish, table
-from nnasync._core.importers.tflite import wrap_replaceable
 
 MODELS = (
     "hello_world_int8.tflite",
@@ -47,7 +46,7 @@ def opened(path: Path, *, looks: bool) -> Any:
     content = path.read_bytes()
     hashlib.sha256(content).digest()
     if looks:
-        wrap_replaceable(path, content)
+        nn.load(path, form="whole")
     runner = Interpreter(model_content=content)
     runner.allocate_tensors()
     return runner
