@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import time
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -141,12 +142,14 @@ def _connections(port: int) -> Iterator[_Connections]:
 class Answer(msgspec.Struct, frozen=True):
     """What came of one request: its kind, milliseconds from its planned arrival, and the status.
 
-    The status is 0 where there was no answer in time, and -1 where the connection failed.
+    The status is 0 where there was no answer in time, and -1 where the connection failed. `sent_ms`
+    is when the client began to send it, from the planned arrival on, too.
     """
 
     kind: int
     after_ms: float
     status: int
+    sent_ms: float
 
 
 async def answers(
@@ -163,10 +166,11 @@ async def answers(
     """
     found: list[Answer] = []
     loop = asyncio.get_running_loop()
-    begin_s = loop.time()
+    begin_s = loop.time()  # Of the same clock as `time.monotonic`, in whole milliseconds.
 
     async def one(arrival: Arrival) -> None:
         planned_s = begin_s + arrival.at_s
+        sent_ms = (time.monotonic() - planned_s) * 1000
         try:
             limit_s = planned_s + kinds[arrival.kind].deadline_ms / 1000 + patience_s
             async with asyncio.timeout_at(limit_s):
@@ -175,7 +179,8 @@ async def answers(
             status = 0
         except (OSError, ValueError, asyncio.IncompleteReadError):
             status = -1
-        found.append(Answer(arrival.kind, (loop.time() - planned_s) * 1000, status))
+        after_ms = (time.monotonic() - planned_s) * 1000
+        found.append(Answer(arrival.kind, after_ms, status, sent_ms))
 
     with _connections(port) as connections:
         async with asyncio.TaskGroup() as tasks:
