@@ -97,6 +97,11 @@ def _without_unit(unnamed: Sequence[object], unknown: Mapping[str, object]) -> s
     )
 
 
+def due_ns(deadline: Deadline) -> int | None:
+    """When it is; None for what an application gave in place of a deadline and is none."""
+    return deadline.at_ns if deadline.__class__ is Deadline else None
+
+
 class Alarm:
     """One armed deadline of a watchdog."""
 

@@ -174,3 +174,19 @@ async def test_a_request_is_bound_once_for_calls_of_the_same_shapes() -> None:
         assert all(done.is_set() for done in many)
         gc.collect()
         assert rt.statistics().memory.pools <= pools + 4
+
+
+async def test_a_refused_deadline_leaves_the_request_bound() -> None:
+    engine = NullEngine(compute=lambda inputs: [inputs[0]])
+    async with runtime(engine) as rt:
+        net = await rt.compile(adder())
+        for _ in range(3):
+            await net.measured(ones(2, 3), ones(2, 3))
+            await given_back(net)
+        bound = engine.counters.bind
+        for _ in range(3):
+            with pytest.raises(MissedDeadline):
+                await net.measured(ones(2, 3), ones(2, 3), deadline=nn.within(ms=-1))
+            await net.measured(ones(2, 3), ones(2, 3))
+            await given_back(net)
+        assert engine.counters.bind == bound

@@ -92,15 +92,16 @@ class FlexibleCalls:
         arrays = self.given(values)
         for attempt in range(_ATTEMPTS):
             shapes = self._shapes_of(arrays, held)
-            filled = self._kept_request(shapes, arrays)
-            if filled is None:
-                filled = FilledRequest(self._request(arrays, held))
+            kept = self._kept_request(shapes, arrays)
+            filled = kept or FilledRequest(self._request(arrays, held))
             try:
                 result = await self._prepared.execute_synchronously(filled.request, config)
             except OutputInsufficientSize as error:
                 if not self._grow(filled.request, error.output_shapes):
                     raise
             except MissedDeadlinePersistent as error:
+                if kept is not None:
+                    self._keep(shapes, kept)  # Nothing was begun with it.
                 if attempt == 0:
                     raise
                 raise MissedDeadlineTransient(f"with enough memory at last, {error}") from error

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nnasync._core.clock import Deadline
+from nnasync._core.clock import Deadline, due_ns
 from nnasync._core.deferred import deferred
 from nnasync._core.execution.ports import Port
 from nnasync._core.execution.prepared_kinds import is_quick
@@ -120,11 +120,9 @@ class QuickCalls:
             or not self._wakeup.is_undisturbed()
         ):
             return None
-        deadline_ns = NEVER_NS
-        if deadline is not None:
-            if deadline.__class__ is not Deadline:
-                return None
-            deadline_ns = deadline.at_ns
+        deadline_ns = NEVER_NS if deadline is None else due_ns(deadline)
+        if deadline_ns is None:
+            return None
         given: Sequence[Any] | None = arrays
         if not self._is_whole:
             given = None

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from nnasync._core.clock import Deadline
+from nnasync._core.clock import Deadline, due_ns
 from nnasync._core.execution.filled_request import FilledRequest
 from nnasync._core.execution.flexible import FlexibleCalls
 from nnasync._core.wakeup import Wakeup
@@ -41,11 +41,9 @@ class QuickOpenCalls:
         filled = self._calls.kept_for(arrays)
         if filled is None or out is not None or not self._wakeup.is_undisturbed():
             return None
-        deadline_ns = NEVER_NS
-        if deadline is not None:
-            if deadline.__class__ is not Deadline:
-                return None
-            deadline_ns = deadline.at_ns
+        deadline_ns = NEVER_NS if deadline is None else due_ns(deadline)
+        if deadline_ns is None:
+            return None
         run = filled.run or self._ready(filled)
         if run is None:
             return None
