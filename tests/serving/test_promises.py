@@ -18,7 +18,8 @@ pytest.importorskip("starlette", reason="the extra serve is not installed")
 
 pytestmark = pytest.mark.anyio
 
-ONE_CORE = nn.Options(cores=1, inline_budget_us=0, competition_budget_ms=0)
+ONE_CORE = nn.Options(cores=1, inline_budget_us=0, competition_budget_ms=0, aging_ms=3_600_000)
+"""What waits at a gate does not grow old there, however busy this machine is."""
 BODY = json.dumps(body()).encode()
 
 

@@ -24,6 +24,10 @@ from nnasync.serving.grpc_front import open_grpc_front
 pytestmark = [pytest.mark.anyio, pytest.mark.one_loop("grpc.aio runs on asyncio")]
 
 
+HOUR_MS = 3_600_000
+"""On a busy machine requests may wait at a gate for long, and are not to be old then."""
+
+
 class Busy:
     """A server whose device waits at a gate, and a client."""
 
@@ -50,7 +54,7 @@ class Busy:
 @contextlib.asynccontextmanager
 async def busy(cores: int = 2, **settings: Any) -> AsyncIterator[Busy]:
     engine = rigs.gated()
-    options = nn.Options(cores=cores, inline_budget_us=0, competition_budget_ms=0)
+    options = nn.Options(cores=cores, inline_budget_us=0, competition_budget_ms=0, aging_ms=HOUR_MS)
     async with (
         rigs.runtime(engine, options=options) as runtime,
         ModelServer(runtime) as server,
