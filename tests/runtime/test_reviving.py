@@ -108,8 +108,6 @@ class Network:
             self.device = compilation.device
         return self.is_open
 
-    _closed = False
-
     def _improved(self, report: Any) -> None:
         """Note the report of a better plan."""
         self.improved.append(report)
