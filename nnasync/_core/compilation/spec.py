@@ -230,6 +230,8 @@ def _check_type(name: str, value: object, kind: type | tuple[type, ...], what: s
 
 
 def _choice(kind: type[E], value: E) -> E:
+    if type(value) is kind:
+        return value
     try:
         return kind(value)
     except ValueError as error:
