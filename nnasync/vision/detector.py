@@ -17,7 +17,13 @@ from nnasync.vision.boxes import Boxes
 from nnasync.vision.heads.head import Head
 from nnasync.vision.pictures import Picture, size_of
 from nnasync.vision.placement import Fit, Placement
-from nnasync.vision.preparing import Normalization, PictureInput, Prepared, prepare
+from nnasync.vision.preparing import (
+    Normalization,
+    PictureInput,
+    Prepared,
+    check_normalization,
+    prepare,
+)
 from nnasync.vision.suppression import suppressed
 
 _QUICK_PIXELS = 1 << 17
@@ -71,6 +77,7 @@ class Detector:
         """
         self._net = net
         self._head = head
+        check_normalization(normalization)
         self._input = PictureInput.of(net, size=size)
         self._names = tuple(names) or net.labels
         self._order = _order(net, outputs, head.outputs)

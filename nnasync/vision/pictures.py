@@ -68,7 +68,7 @@ def size_of(picture: Picture) -> tuple[int, int]:
         return picture.width, picture.height
     raise InvalidArgument(
         "a picture is a uint8 array [height, width(, 1, 3 or 4)], a Pool.image or an "
-        f"av.VideoFrame, not {type(picture).__name__}"
+        f"av.VideoFrame, not {type(picture).__name__}{_as_array(picture)}"
     )
 
 
@@ -102,6 +102,11 @@ def _check_array(array: Array) -> None:
             "an array is a picture if it is uint8 [height, width], or [height, width, 1, 3 or 4], "
             f"not {array.dtype} {list(shape)}{_hint(array)}"
         )
+
+
+def _as_array(thing: object) -> str:
+    """How numpy makes an array of it, if it does, as of an image of Pillow."""
+    return "; np.asarray(picture) makes one" if hasattr(thing, "__array_interface__") else ""
 
 
 def _hint(array: Array) -> str:

@@ -69,7 +69,7 @@ class PictureInput(Struct, frozen=True):
         `size` (height, width) is for inputs that leave it open. Raises InvalidArgument for an input
         that is not [1, height, width, 1 or 3] or [1, 1 or 3, height, width].
         """
-        port = net if isinstance(net, Port) else net.inputs[0]
+        port = net if isinstance(net, Port) else _first_input(net)
         shape = port.shape
         if len(shape) == 4 and shape[0] in (0, 1):
             for first in (False, True):
@@ -118,6 +118,7 @@ def prepare(
     It computes, and a large picture takes some milliseconds: an event loop is kept free of that by
     a thread.
     """
+    check_normalization(normalization)
     target = PictureInput.of(net, size=size)
     width, height = size_of(picture)
     where = placement(width, height, (target.height, target.width), fit=fit, window=window)
@@ -128,6 +129,25 @@ def prepare(
         array[0] = bars
     _fill(array, pixels, target, where.target, table)
     return Prepared(array, where)
+
+
+def _first_input(net: HasInputs) -> Port:
+    try:
+        return net.inputs[0]
+    except AttributeError:
+        raise InvalidArgument(
+            "a picture is prepared for a compiled network or a Port, not for a "
+            f"{type(net).__name__}"
+        ) from None
+
+
+def check_normalization(normalization: Normalization | None) -> None:
+    """Raises InvalidArgument for what is none."""
+    if normalization is not None and not isinstance(normalization, Normalization):
+        raise InvalidArgument(
+            f"normalization is {normalization!r}, it must be ZERO_TO_ONE, MINUS_ONE_TO_ONE, "
+            "IMAGENET or Normalization(mean, deviation)"
+        )
 
 
 def _sides(sides: Sequence[int], size: tuple[int, int] | None, port: Port) -> tuple[int, int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -139,3 +141,15 @@ def test_what_is_no_picture_is_refused(thing: Picture) -> None:
 def test_an_array_that_nearly_is_a_picture(shape: tuple[int, ...], dtype: str, hint: str) -> None:
     with pytest.raises(InvalidArgument, match=hint):
         prepare(np.zeros(shape, dtype), port((1, 12, 20, 3)))
+
+
+def test_other_things_are_told_with_what_is_wanted(photo: np.ndarray) -> None:
+    words: Any = "imagenet"
+    with pytest.raises(InvalidArgument, match="normalization is 'imagenet'.*IMAGENET"):
+        prepare(photo, port((1, 12, 20, 3)), normalization=words)
+    with pytest.raises(InvalidArgument, match="a compiled network or a Port, not for a str"):
+        prepare(photo, words)
+    pillow = pytest.importorskip("PIL.Image", reason="Pillow comes with the extra `demo`")
+    image: Any = pillow.fromarray(photo)
+    with pytest.raises(InvalidArgument, match=r"np\.asarray\(picture\) makes one"):
+        prepare(image, port((1, 12, 20, 3)))

@@ -43,7 +43,10 @@ def rows_of(output: Array, columns: int | None, what: str) -> Array:
     rows: Array = output[0] if output.ndim == 3 and len(output) == 1 else output
     if rows.ndim != 2 or (columns is not None and rows.shape[1] != columns):
         wanted = f"[1, n, {'classes' if columns is None else columns}]"
-        raise InvalidArgument(f"{what} have shape {list(output.shape)}, this head has {wanted}")
+        raise InvalidArgument(
+            f"{what} have shape {list(output.shape)}, this head has {wanted}; "
+            "where they have another order, Detector(..., outputs=(...)) names them in the head's"
+        )
     return rows
 
 
