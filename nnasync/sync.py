@@ -91,8 +91,11 @@ class _Loop:
         try:
             future = self.portal.start_task_soon(function, *args)
         except RuntimeError as error:
+            is_closed = self.portal._event_loop_thread_id is None
             raise BadState(
-                "the runtime is closed, or this is the thread of its loop, which must not wait"
+                "the runtime is closed"
+                if is_closed
+                else "this is the thread of the runtime's loop, which must not wait"
             ) from error
         try:
             return future.result()

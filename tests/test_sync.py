@@ -182,3 +182,12 @@ def test_what_belongs_to_this_process_cannot_be_pickled() -> None:
         for each in (rt, net, net._inner):
             with pytest.raises(TypeError, match=r"<.*belongs to this process: give the other one"):
                 pickle.dumps(each)
+
+
+def test_a_network_of_a_closed_runtime_says_so_alone() -> None:
+    with nn.sync.open_runtime(devices=REFERENCE) as rt:
+        net = rt.compile(rigs.doubler())
+        with pytest.raises(BadState, match="^this is the thread of the runtime's loop"):
+            net._loop.portal.call(net, rigs.ONES)
+    with pytest.raises(BadState, match="^the runtime is closed$"):
+        net(rigs.ONES)
