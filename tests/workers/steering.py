@@ -13,7 +13,7 @@ import pytest
 from nnasync._core.clock import Watchdog, now_ns
 from nnasync._core.workers import Given, StopFlag, Task, Workers
 from nnasync._core.workers.demotion import LowOsPriority
-from nnasync._core.workers.inline import Turns
+from nnasync._core.workers.turns import Turns
 from nnasync.errors import MissedDeadlinePersistent, NNError
 from nnasync.fences import Fence
 from nnasync.hal import Priority

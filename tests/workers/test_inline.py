@@ -12,7 +12,8 @@ from nnasync._core.clock import now_ns
 from nnasync._core.workers import Given, StopFlag
 from nnasync._core.workers import inline as inline_lane
 from nnasync._core.workers.admission import NEXT_TURN, RUN, SPREAD, WORKER, Company
-from nnasync._core.workers.inline import InlineLane, Turn
+from nnasync._core.workers.inline import InlineLane
+from nnasync._core.workers.turns import Turn
 from nnasync.errors import (
     DeviceError,
     GeneralFailure,

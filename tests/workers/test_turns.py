@@ -11,7 +11,7 @@ import pytest
 
 from nnasync._core.clock import now_ns
 from nnasync._core.workers.admission import CALL_NS
-from nnasync._core.workers.inline import Turns
+from nnasync._core.workers.turns import Turns
 from nnasync.errors import MissedDeadlinePersistent
 from nnasync.hal import Priority
 from tests.workers.steering import Held

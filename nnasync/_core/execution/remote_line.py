@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable
 
 from nnasync._core.clock import now_ns
-from nnasync._core.workers.inline import Turn
+from nnasync._core.workers.turns import Turn
 from nnasync.burst import BurstController, LocalChannel, Outcome
 from nnasync.device import PreparedModel
 from nnasync.errors import NNError

@@ -19,7 +19,8 @@ thread of its set.
 
 *Inline.* A coroutine whose execution is cheaper than the hop to a thread and back runs it on the
 thread of its own loop: if its estimate is within the inline budget, nothing of higher priority
-waits, and the inline work of this turn of the loop stays within the stall budget.
+waits, and the inline work of this turn of the loop stays within the stall budget (`inline`,
+`turns`).
 
 *Company.* Executions that might as well run on the thread of their loop are queued where several
 are in flight, and that thread takes one in each turn of its loop (`loop_share`); one worker fewer

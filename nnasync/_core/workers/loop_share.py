@@ -24,9 +24,10 @@ from collections.abc import Callable
 from nnasync._core.clock import now_ns
 from nnasync._core.wakeup import Wakeup
 from nnasync._core.workers.admission import leaves_to_workers
-from nnasync._core.workers.inline import InlineLane, Turn
+from nnasync._core.workers.inline import InlineLane
 from nnasync._core.workers.running import REGULAR, Running
 from nnasync._core.workers.task import Task, raise_fatal
+from nnasync._core.workers.turns import Turn
 from nnasync._core.workers.worker_thread import Worker
 from nnasync.errors import NNError, ResourceExhaustedTransient
 from nnasync.hal import Priority

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from nnasync._core.workers.task import GO, Task
+from nnasync._core.workers.task import GO, YIELD, Task
 from nnasync._core.workers.worker_thread import Worker
 from nnasync.errors import ResourceExhaustedTransient, because
 from nnasync.hal import NEVER_NS, Priority
@@ -161,7 +161,15 @@ class Running:
             max(scheduler.look_again_ns(now), now + _POLICY_AGAIN_NS),
         )
 
-    def in_the_way(
+    def make_room(
+        self, priority: Priority, scheduler: Scheduler, cores: int, now: Callable[[], int]
+    ) -> None:
+        """Ask one execution to yield if cores are missing for those of this priority and above."""
+        victim = self._in_the_way(priority, scheduler, cores, now)
+        if victim is not None:
+            victim.stop.raised = YIELD
+
+    def _in_the_way(
         self, priority: Priority, scheduler: Scheduler, cores: int, now: Callable[[], int]
     ) -> Task | None:
         """Which execution is to yield, where cores are missing for queued ones of this priority.

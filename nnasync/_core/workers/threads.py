@@ -14,12 +14,13 @@ from nnasync._core.workers.admission import Company
 from nnasync._core.workers.attempt import attempted
 from nnasync._core.workers.demotion import Demotion, LowOsPriority
 from nnasync._core.workers.helper_threads import HelperThreads
-from nnasync._core.workers.inline import InlineLane, Turn
+from nnasync._core.workers.inline import InlineLane
 from nnasync._core.workers.loop_share import LoopShare
 from nnasync._core.workers.refusals import closed, missed, no_thread, stopped, unwatched
 from nnasync._core.workers.running import ALL, HANGS_AFTER_NS, LOW, REGULAR, Load, Running
 from nnasync._core.workers.surroundings import Surroundings
 from nnasync._core.workers.task import ABORT, GO, YIELD, Task
+from nnasync._core.workers.turns import Turn
 from nnasync._core.workers.worker_thread import Worker, WorkersStatistics
 from nnasync.errors import (
     BadState,
@@ -358,7 +359,7 @@ class Workers:
         if is_governed:
             self._watch_age()
         if self._running.counts[0] or task.priority > 1 or is_governed:
-            self._make_room(task.priority)
+            self._running.make_room(task.priority, self._scheduler, self.cores, now_ns)
         servers, spread = self.inline.servers, self._running.spread
         shares = task.is_spread and self._scheduler.only is not None and servers > 0
         if shares and (spread >= servers or spread + self._coming() >= servers):
@@ -398,12 +399,6 @@ class Workers:
     def _is_full(self, priorities: tuple[Priority, ...]) -> bool:
         return sum(each.serves(priorities) for each in self._workers) >= self.cores
 
-    def _make_room(self, priority: Priority) -> None:
-        """Ask one execution to yield if cores are missing for those of this priority and above."""
-        victim = self._running.in_the_way(priority, self._scheduler, self.cores, now_ns)
-        if victim is not None:
-            victim.stop.raised = YIELD
-
     def _start(self, priorities: tuple[Priority, ...]) -> None:
         demoted = priorities is LOW and self._demotion.demotes_threads
         worker = Worker(priorities, demoted=demoted)
@@ -438,8 +433,8 @@ class Workers:
             if self._closed:
                 return
             if self._scheduler.queued(REGULAR[:1]):
-                self._make_room(Priority.HIGH)
-            self._make_room(Priority.MEDIUM)
+                self._running.make_room(Priority.HIGH, self._scheduler, self.cores, now_ns)
+            self._running.make_room(Priority.MEDIUM, self._scheduler, self.cores, now_ns)
             failure, self._failure = self._failure, None
             with contextlib.suppress(ResourceExhaustedTransient):
                 woken.append(self._low_worker())
@@ -511,7 +506,7 @@ class Workers:
                 self._watch_age()
             if is_regular:
                 if self._running.counts[0] or job.priority > 1 or self._scheduler.is_governed:
-                    self._make_room(job.priority)
+                    self._running.make_room(job.priority, self._scheduler, self.cores, now_ns)
                 if self._holds_back and not job.is_spread:
                     # What was to follow on this thread would wait for something else.
                     self._holds_back = False

@@ -15,7 +15,7 @@ from nnasync._core.drivers.service.offered_memories import OfferedMemories
 from nnasync._core.drivers.service.remote_bursts import RemoteBurst
 from nnasync._core.wire.messages import Ping
 from nnasync._core.workers import contained
-from nnasync._core.workers.inline import Turns
+from nnasync._core.workers.turns import Turns
 from nnasync.burst import BurstController, LocalChannel, Outcome
 from nnasync.errors import (
     BadState,
