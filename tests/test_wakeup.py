@@ -184,6 +184,18 @@ async def test_a_tracer_hears_of_wake_ups() -> None:
     assert span.args == {"callbacks": 2}
 
 
+async def test_a_tracer_hears_of_no_wake_up_where_there_is_none() -> None:
+    wakeup = Wakeup.current()
+    timeline, seen = Timeline(), list[int]()
+    wakeup.tracer = Tracer([timeline])
+    assert wakeup.hold()
+    in_thread(lambda: wakeup.post(lambda: seen.append(1)))
+    wakeup.let_go()
+    wakeup.tracer = None
+    assert seen == [1]
+    assert not timeline.spans
+
+
 async def test_a_waiter_is_woken_from_another_thread() -> None:
     waiter = Waiter()
     async with anyio.create_task_group() as group:

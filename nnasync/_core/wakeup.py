@@ -226,9 +226,6 @@ class Wakeup:
         """Call what was posted since `hold`, on the loop's own thread."""
         queue = self._queue
         try:
-            if queue and self.tracer is not None:
-                for hook in self.tracer.loop_woken:
-                    hook(now_ns(), len(queue))
             for _ in range(len(queue)):
                 try:
                     queue.popleft()()
@@ -284,7 +281,12 @@ class Wakeup:
         self.wakeups += 1
         now = now_ns()
         self.lag.observe(now - self._posted_ns, now)
-        self.let_go()
+        try:
+            if self.tracer is not None:
+                for hook in self.tracer.loop_woken:
+                    hook(now, len(self._queue))
+        finally:
+            self.let_go()
 
 
 def _nothing() -> None:
