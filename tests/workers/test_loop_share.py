@@ -212,6 +212,44 @@ async def test_it_asks_again_in_the_next_loop_of_its_thread(rigs: Rigs) -> None:
         wait(task)
 
 
+async def test_what_is_posted_to_another_loop_of_its_thread_is_not_called_here(rigs: Rigs) -> None:
+    """A turn that is still to come in one loop is none of the loop that asked last."""
+    rig, seen = rigs(2), list[str]()
+    first = occupied(rig)
+    wakeup: Wakeup | None = None
+
+    class Posts(Noted):
+        def run(self, stop: StopFlag, given: Given = None) -> bool:
+            assert wakeup is not None
+            wakeup.post(lambda: seen.append("of the other loop"))
+            return super().run(stop, given)
+
+    def turn(loop: asyncio.AbstractEventLoop, *calls: Callable[[], object]) -> None:
+        for call in (*calls, loop.stop):
+            loop.call_soon(call)
+        loop.run_forever()
+
+    def know_it() -> None:
+        nonlocal wakeup
+        wakeup = Wakeup.current()
+
+    def two_loops() -> None:
+        one, other = asyncio.new_event_loop(), asyncio.new_event_loop()
+        task = spread(rig, Posts("here", seen))
+        turn(one, rig.workers.loop_share.arm)
+        turn(other, know_it, rig.workers.loop_share.arm)
+        turn(one)
+        assert seen == ["here"]
+        turn(other)
+        assert seen == ["here", "of the other loop"]
+        wait(task)
+        one.close()
+        other.close()
+
+    await anyio.to_thread.run_sync(two_loops)
+    first.permit()
+
+
 async def test_it_looks_again_where_the_worker_takes_longer_than_expected(rigs: Rigs) -> None:
     """Whoever was left to a worker that hangs does not wait for that for ever."""
     rig, seen = rigs(2), list[str]()

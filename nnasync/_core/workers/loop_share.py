@@ -109,17 +109,20 @@ class LoopShare:
             here.wakeup = None if wakeup.is_trio else wakeup
         if is_other or not here.goes_on:
             here.goes_on = True
-            loop.call_soon(self._go_on)
+            loop.call_soon(self._go_on, here.wakeup)
         return True
 
-    def _go_on(self) -> None:
-        """Take one execution, and go on in the next turn while others wait."""
+    def _go_on(self, wakeup: Wakeup | None) -> None:
+        """Take one execution, and go on in the next turn while others wait.
+
+        `wakeup` is that of the loop that runs; another one of this thread may have asked since.
+        """
         here, turn = self._shares.here, self._lane.turns.here
         here.goes_on = False
         with self._lock:
             task = self._take(here.worker, turn)
         try:
-            failure = None if task is None else self._run_apart(task, turn, here.wakeup)
+            failure = None if task is None else self._run_apart(task, turn, wakeup)
         finally:
             low, medium, high = self._scheduler.totals
             if task is not None and (medium or high):
