@@ -287,3 +287,21 @@ async def test_those_that_ran_in_a_turn_count_as_others(rigs: Rigs) -> None:
         for _ in range(3):
             group.create_task(one())
     assert counted == [0.0, 1 / 8, 2 / 8]
+
+
+@pytest.mark.one_loop("It counts the tasks of a turn of asyncio.")
+async def test_a_task_that_ran_several_times_in_a_turn_is_one_of_the_others(rigs: Rigs) -> None:
+    rig, _, _ = await pinned(rigs)
+    here, counted = rig.workers.turns.here, list[float]()
+
+    async def calls(number: int) -> None:
+        for _ in range(number):
+            here.company = Company()
+            here.arrive(id(asyncio.current_task()), others_run=False)
+            here.spend(1.0)
+            counted.append(8 * here.company.others)
+
+    async with asyncio.TaskGroup() as group:
+        for number in (1, 3, 1):
+            group.create_task(calls(number))
+    assert counted == [0, 1, 1, 1, 2]

@@ -38,7 +38,7 @@ class Turn:
     __slots__ = (
         "_answer",
         "_arrived",
-        "_before",
+        "_later",
         "budget_ns",
         "company",
         "first",
@@ -61,7 +61,8 @@ class Turn:
         """
         self.is_shared = True
         """Whether runs have others beside them; not where they are better one after the other."""
-        self._before = 0
+        self._later = set[int]()
+        """The tasks that came after the first, likewise."""
         self._arrived: tuple[int, int, float] | None = None
         self._answer: tuple[object, int, Admission] | None = None
 
@@ -125,10 +126,12 @@ class Turn:
             return
         self._arrived, self._answer = arrived, None
         if self.spent_ns <= 0:
-            self.first, self._before = who, 0
+            self.first = who
+            self._later.clear()
         is_second = self.first != who != NO_TASK
-        self._before += is_second
-        others = busy + len(self.waiting) + self._before
+        if is_second:
+            self._later.add(who)
+        others = busy + len(self.waiting) + len(self._later)
         self.company.note(has_others=others_run or is_second or bool(self.waiting), others=others)
 
     def leave(self) -> None:
