@@ -5,6 +5,9 @@ a server finds out on the way of a request but for the answer itself follows fro
 model, the types and shapes, what of the answer comes ahead of its elements. So that is remembered
 by them, and what is left to do is to call the network.
 
+What comes once may be one of many that never come again, as where a client numbers its requests: so
+a request is remembered from the second time on, and those push out nothing that is of use.
+
 The bytes alone decide. They end with the length of the elements, which is compared with what is
 there, so nothing is taken for such a request that would be read in another way.
 """
@@ -47,6 +50,8 @@ class Repeats:
         self._starts: dict[int, int] = {}
         """Where the elements begin in messages of a length: in the last one that was met."""
         self._known: dict[bytes, Repeat] = {}
+        self._met: set[bytes] = set()
+        """How messages began that were met; forgotten from time to time."""
 
     def find(self, message: bytes) -> Repeat | None:
         """What is known of a message; None if nothing is."""
@@ -57,17 +62,37 @@ class Repeats:
         repeat = self._known.get(message[:start])
         return repeat if repeat is not None and repeat.size == size else None
 
+    def meets_again(self, message: bytes, elements: int) -> bool:
+        """Whether one that began so was met before, ahead of the last bytes, its `elements`.
+
+        Not where that is too long to be remembered.
+        """
+        offset = len(message) - elements
+        if offset > _LONGEST:
+            return False
+        start = message[:offset]
+        if start in self._met:
+            return True
+        if len(self._met) >= _MOST:
+            self._met.clear()
+        self._met.add(start)
+        return False
+
     def note(self, message: bytes, repeat: Repeat) -> None:
         """Remember a message whose elements are at its end, unless what is ahead is too long."""
         if repeat.offset > _LONGEST:
             return
         if len(self._known) >= _MOST:
-            self.clear()
+            self._forget()
         self._starts[repeat.size] = repeat.offset
         self._known[message[: repeat.offset]] = repeat
 
     def clear(self) -> None:
         """Forget all."""
+        self._forget()
+        self._met.clear()
+
+    def _forget(self) -> None:
         self._starts.clear()
         self._known.clear()
 

@@ -48,6 +48,30 @@ def test_what_is_long_ahead_is_not_remembered() -> None:
     assert repeats.find(message) is known
 
 
+def test_what_was_met_once_is_not_worth_remembering() -> None:
+    repeats = Repeats()
+    assert not repeats.meets_again(b"abcde", 2)
+    assert not repeats.meets_again(b"abXde", 2)
+    assert not repeats.meets_again(b"abcde", 3)
+    assert repeats.meets_again(b"abcXX", 2)
+    repeats.clear()
+    assert not repeats.meets_again(b"abcde", 2)
+    for _ in range(2):
+        assert not repeats.meets_again(bytes(1100), 75), "that is long ahead"
+    assert not repeats.meets_again(bytes(1100), 76)
+    assert repeats.meets_again(bytes(1100), 76)
+
+
+def test_those_that_were_met_once_push_nothing_out_and_are_so_many_at_most() -> None:
+    repeats, known = Repeats(), repeat(5, 5)
+    repeats.note(b"known", known)
+    messages = [b"%05d" % number for number in range(1000)]
+    assert not any(repeats.meets_again(message, 0) for message in messages)
+    assert repeats.find(b"known") is known
+    assert not repeats.meets_again(messages[0], 0)
+    assert repeats.meets_again(messages[-1], 0)
+
+
 def test_there_are_so_many_at_most() -> None:
     repeats = Repeats()
     messages = [b"%05d" % number for number in range(1000)]

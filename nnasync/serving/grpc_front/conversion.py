@@ -25,7 +25,7 @@ from nnasync.serving.messages import (
 )
 from nnasync.serving.parameters import region_of, split_parameters, whole
 from nnasync.serving.problems import invalid, too_large
-from nnasync.serving.repeats import Repeat, may_repeat
+from nnasync.serving.repeats import Repeat
 from nnasync.serving.served_model import ServedModel
 
 _CONTENTS = {
@@ -90,10 +90,8 @@ def request_of(message: bytes) -> InferRequest:
 def repeat_of(message: bytes, request: InferRequest, model: ServedModel) -> Repeat | None:
     """What is the same in all messages that differ from this one in their only tensor alone.
 
-    It was answered at once; None where the answer to another one takes more than a call.
+    It `may_repeat`, and was answered at once; None where its tensor is not at its end.
     """
-    if not may_repeat(model, request):
-        return None
     header, tensors = raw_contents.split(message)
     # What is left is how the message begins only if the tensor was its last field.
     if len(tensors) != 1 or not message.startswith(header):

@@ -27,6 +27,7 @@ from nnasync.serving.grpc_front.descriptors import message_class
 from nnasync.serving.grpc_front.stream import InferStream
 from nnasync.serving.messages import InferRequest
 from nnasync.serving.problems import EXPIRED, ServingError, as_serving_error
+from nnasync.serving.repeats import may_repeat
 from nnasync.serving.server import ModelServer
 
 _log = logging.getLogger(__name__)
@@ -125,11 +126,17 @@ class InferenceService:
             return await _abort(context, error)
 
     def _note(self, message: bytes, request: InferRequest) -> None:
-        """Remember a message that was answered at once, if others may be answered as it was."""
-        model = self._server.models.find(request.model, request.version)
-        repeat = repeat_of(message, request, model)
-        if repeat is not None:
-            self._repeats.note(message, repeat)
+        """Remember a message that was answered at once, if others may be answered as it was.
+
+        It has come before, but for its elements.
+        """
+        model, repeats = self._server.models.find(request.model, request.version), self._repeats
+        if not may_repeat(model, request):
+            return
+        if repeats.meets_again(message, model.signature.inputs[0].plain_bytes):
+            repeat = repeat_of(message, request, model)
+            if repeat is not None:
+                repeats.note(message, repeat)
 
     async def _stream(self, messages: AsyncIterator[bytes], context: Any) -> None:
         try:

@@ -22,7 +22,7 @@ from nnasync.serving import ModelServer, ModelSettings, ServeOptions
 from nnasync.serving.grpc_front.conversion import repeat_of, request_of
 from nnasync.serving.grpc_front.descriptors import message_class
 from nnasync.serving.grpc_front.service import InferenceService
-from nnasync.serving.repeats import Repeats
+from nnasync.serving.repeats import Repeats, may_repeat
 from tests.rigs import runtime
 from tests.serving.rig import outcomes
 
@@ -114,8 +114,9 @@ class Short:
         return answer
 
     def know(self, message: bytes) -> None:
-        """Have a message remembered, as if it had been answered at once."""
-        self.service._note(message, request_of(message))
+        """Have a message remembered, as if it had been answered at once, twice."""
+        for _ in range(2):
+            self.service._note(message, request_of(message))
 
     async def agrees(self, message: bytes) -> Any:
         """The answer, which is that of the long way."""
@@ -256,8 +257,19 @@ def test_what_takes_more_than_a_call_is_not_remembered(
     rig: tuple[Any, Short], message: Any
 ) -> None:
     _, short = rig
-    data = written(message)
-    assert repeat_of(data, request_of(data), short.server.models.find("both")) is None
+    assert not may_repeat(short.server.models.find("both"), request_of(written(message)))
+
+
+@pytest.mark.anyio
+async def test_those_that_never_come_again_push_nothing_out() -> None:
+    async with shortened() as short:
+        message, repeats = written(request()), short.service._repeats
+        await short.until_taken(message)
+        others = [written(numbered("mine", number)) for number in range(500)]
+        for other in others:
+            short.service._note(other, request_of(other))
+        assert [other for other in others if repeats.find(other) is not None] == []
+        assert repeats.find(message) is not None
 
 
 @pytest.mark.anyio
