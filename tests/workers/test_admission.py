@@ -227,6 +227,23 @@ def test_company_is_a_habit() -> None:
 positive = st.floats(1, 10**9)
 
 
+@pytest.mark.parametrize("in_flight", [2, 3, 8])
+@pytest.mark.parametrize("is_staggered", [False, True])
+@pytest.mark.parametrize("before", [0, 8])
+def test_two_in_flight_are_told_from_more(in_flight: int, is_staggered: bool, before: int) -> None:
+    """Whether each finds the others under way, or all come back at once, one after the other."""
+    company = Company()
+    others = [in_flight - 1] * in_flight if is_staggered else list(range(in_flight))
+    for each in [before] * before + 20 * others:
+        company.note(has_others=each > 0, others=each)
+    for each in others:
+        company.note(has_others=each > 0, others=each)
+        spreads = pays(
+            alone_ns=120 * US, beside_ns=210 * US, worker_ns=210 * US, others=company.others
+        )
+        assert spreads is (in_flight > 2)
+
+
 def pays(machine: Decisions = MACHINE, did: float = True, **given_ones: float) -> bool:
     """The rule for two in company, asked about executions that are as quick everywhere."""
     usual = {"alone_ns": MS, "beside_ns": MS, "worker_ns": MS, "servers": 1, "others": 1.0}

@@ -53,7 +53,7 @@ _SOONER = 0.875
 _SMOOTHING = 1 / 8
 _COMES, _GOES = 0.4, 0.2
 _CLEARLY = 0.93
-_FEW = 1.0
+_FEW = 1.5
 _HOPS_OF_TWO = 4
 
 
@@ -70,7 +70,11 @@ RUN, NEXT_TURN, SPREAD, WORKER = Admission
 
 
 class Company:
-    """Whether calls that are worth a hop usually come beside others; smoothed."""
+    """Whether calls that are worth a hop usually come beside others; smoothed.
+
+    `others` is how many those were at most, lately: where all of them come back at once, each finds
+    only those that were before it.
+    """
 
     __slots__ = ("_share", "is_usual", "others")
 
@@ -81,7 +85,8 @@ class Company:
     def note(self, *, has_others: bool, others: int = 1) -> None:
         """Take in whether a call found others under way on its arrival, and how many."""
         self._share += (has_others - self._share) * _SMOOTHING
-        self.others += (others * has_others - self.others) * _SMOOTHING
+        more = others * has_others - self.others
+        self.others += more if more > 0 else more * _SMOOTHING
         self.is_usual = self._share > (_GOES if self.is_usual else _COMES)
 
 
@@ -121,11 +126,10 @@ def pays_to_spread(
 
     Side by side one takes `beside_ns` on this thread while as many as there are `others` take
     `worker_ns` on workers, and each that leaves costs both threads a hop; one after the other each
-    takes `alone_ns` and what a call costs besides. With fewer than one of the `others` there are
-    two in all: both are heard of when the longer one has ended, and none waits that a worker could
-    go on with, so that what all leave and come back for is added to each pair. What is not known,
-    0, is taken for as quick as the others, so that it is tried. `did` is whether they were spread
-    so far.
+    takes `alone_ns` and what a call costs besides. With one of the `others` there are two in all:
+    both are heard of when the longer one has ended, and none waits that a worker could go on with,
+    so that what all leave and come back for is added to each pair. What is not known, 0, is taken
+    for as quick as the others, so that it is tried. `did` is whether they were spread so far.
     """
     if servers < 1:
         return False
@@ -137,7 +141,7 @@ def pays_to_spread(
     if others < _FEW:
         ends = 2.0 / (max(here_ns, there_ns) + _HOPS_OF_TWO * machine.hop_ns)
     else:
-        leave = min(servers, max(1.0, others)) / (there_ns + machine.hop_ns)
+        leave = min(servers, others) / (there_ns + machine.hop_ns)
         ends = leave + max(0.0, 1.0 - leave * machine.hop_ns) / here_ns
     gain = ends * (alone_ns + CALL_NS)
     return gain > (_CLEARLY if did else 1 / _CLEARLY)
