@@ -40,7 +40,7 @@ The layers, top to bottom; a module imports only from rows below its own:
     real_time   the system's real-time priority for threads that deadlines hang on
     errors, callbacks                          the exception tree; callbacks that raise
     hal                                        the words of HAL 1.3
-    collecting, deferred, endings, notebook, pages, state_files, words   garbage; HTML; files
+    collecting, deferred, endings, notebook, pages, pickling, state_files, words   garbage; files
 
 The names of this module are loaded when they are first used, so importing it costs next to nothing.
 """

@@ -23,10 +23,11 @@ from typing import TYPE_CHECKING, Any, Generic, Self
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from nnasync._core.execution.ports import Port, R
+from nnasync._core.pickling import stays_here
 from nnasync._core.runtime import CompileOptions, Options, RuntimeStatistics
 from nnasync._core.runtime import open_runtime as open_async_runtime
 from nnasync._core.runtime.event_loop import loop_factory
-from nnasync._core.wakeup import INHERITED, stays_here
+from nnasync._core.wakeup import INHERITED
 from nnasync.errors import BadState, Cancelled
 from nnasync.hal import Array, Priority
 

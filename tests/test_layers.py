@@ -49,7 +49,7 @@ LAYERS = [  # from the top; a module may import modules of the rows below its ow
     {"real_time"},
     {"errors", "callbacks"},
     {"hal"},
-    {"collecting", "deferred", "endings", "notebook", "pages", "state_files", "words"},
+    {"collecting", "deferred", "endings", "notebook", "pages", "pickling", "state_files", "words"},
 ]
 HEIGHT = {name: -row for row, names in enumerate(LAYERS) for name in names}
 FACADE = {"__init__", "__main__"}

@@ -19,7 +19,7 @@ import types
 import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator
-from typing import TYPE_CHECKING, Any, Generic, Never, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from nnasync import errors, hal
 from nnasync._core.clock import now_ns
@@ -61,14 +61,6 @@ INHERITED = (
     "this belongs to the process that this one was forked from: open a runtime here, and compile "
     "the model again"
 )
-
-
-def stays_here(thing: object) -> Never:
-    """Raise the TypeError of what cannot be pickled, which says what to do instead."""
-    raise TypeError(
-        f"{thing!r} belongs to this process: give the other one the path of the model, and have it "
-        "open a runtime of its own"
-    )
 
 
 class Statistics(hal.Struct, frozen=True):

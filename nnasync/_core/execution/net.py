@@ -47,12 +47,8 @@ from nnasync._core.execution.slots import (
     own_memory,
     private_memory,
 )
-from nnasync._core.wakeup import (
-    Wakeup,
-    cancellation_pending,
-    checkpoint_if_cancelled,
-    stays_here,
-)
+from nnasync._core.pickling import stays_here
+from nnasync._core.wakeup import Wakeup, cancellation_pending, checkpoint_if_cancelled
 from nnasync._core.workers import Workers
 from nnasync.device import FencedExecution, PreparedModel
 from nnasync.errors import BadState, InvalidArgument, NNError
