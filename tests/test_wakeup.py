@@ -128,6 +128,27 @@ async def test_what_is_posted_while_a_loop_lets_go_comes_a_turn_later() -> None:
     assert wakeup.wakeups == before + 1
 
 
+async def test_what_is_behind_a_callback_that_means_the_whole_program_comes_all_the_same() -> None:
+    """Whoever goes on with the loop after that hears of the rest, and of what is posted later."""
+    wakeup, seen = Wakeup.current(), list[str]()
+
+    def exits() -> None:
+        raise SystemExit
+
+    assert wakeup.hold()
+    for callback in (exits, lambda: seen.append("behind")):
+        wakeup.post(callback)
+    with pytest.raises(SystemExit):
+        wakeup.let_go()
+    assert seen == []
+    done = anyio.Event()
+    in_thread(lambda: wakeup.post(done.set))
+    await done.wait()
+    assert seen == ["behind"]
+    assert wakeup.hold(), "nothing holds them any more"
+    wakeup.let_go()
+
+
 async def test_posts_from_many_threads_all_arrive() -> None:
     wakeup = Wakeup.current()
     seen = 0
