@@ -25,13 +25,14 @@ from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple, TypeAlias
 
 from nnasync._core.workers.admission import Company
+from nnasync.experiments.checks import MOST_CORES
 from nnasync.experiments.costs import Network, RunTimes
 from nnasync.experiments.delays import draws
 from nnasync.experiments.simulation_requests import Request
 from nnasync.experiments.workload import Stream
 
-_JOINS = 8
-"""Draws of joins have seeds of their own, beside those of delays."""
+_JOINS = MOST_CORES + 1
+"""Draws of joins have seeds of their own: those of delays have the number of workers here."""
 
 _Effects: TypeAlias = Iterator[tuple[float, float, float]]
 
@@ -51,11 +52,15 @@ class SharedCores:
         costs = {each.name: each.cost for each in streams if isinstance(each.cost, Network)}
         self._slowness = {name: _Slowness(cost) for name, cost in costs.items()}
         self._company = Company()
-        self._effects: dict[tuple[str, str], _Effects] = {
-            (name, other): draws(pairs, seed, _JOINS, number)
+        joined = [
+            (name, other, joins)
             for name, cost in costs.items()
             if cost.times is not None
-            for number, (other, pairs) in enumerate(sorted(cost.times.joined_ms.items()))
+            for other, joins in sorted(cost.times.joined_ms.items())
+        ]
+        self._effects: dict[tuple[str, str], _Effects] = {
+            (name, other): draws(joins, seed, _JOINS, number)
+            for number, (name, other, joins) in enumerate(joined)
         }
 
     def join(self, now: int, request: Request, running: Collection[Any]) -> Join | None:

@@ -178,16 +178,15 @@ class LoopSimulation(Simulation):
             return
         request.is_over = True
         self._outcomes[request] = outcome
-        late_ns = 0
         if outcome in (Outcome.MET, Outcome.LATE, Outcome.EXPIRED):
-            late_ns = self._delays().heard_ns(now - self._loop_free_ns)
-        self._post(now, request, late_ns)
+            self._post(now, request, self._delays().heard_ns(now - self._loop_free_ns))
+        else:
+            self._push(now, _POSTS, request)
 
     def _post(self, now: int, request: Request, late_ns: int) -> None:
         """The loop is woken for a request, and is there so late, if it is not on its way."""
-        at_ns = now + late_ns
-        if self._loop is not None and late_ns:
-            at_ns = self._loop.there_ns(now, late_ns)
+        loop = self._loop
+        at_ns = now + late_ns if loop is None else loop.there_ns(now, late_ns)
         self._push(at_ns, _POSTS, request)
 
     def _tell(self, now: int, request: Request, outcome: Outcome) -> None:
@@ -212,7 +211,7 @@ class LoopSimulation(Simulation):
             shared.begin(request, self._running, sum(self._totals), join)
         super()._begin(now + late_ns, request)
         if join is not None:
-            self._push(join.joined.ends_ns, ENDS, join.joined)
+            self._moved(join.joined)
         if shared is not None:
             self._share(now, shared)
 
@@ -232,7 +231,13 @@ class LoopSimulation(Simulation):
     def _share(self, now: int, shared: SharedCores) -> None:
         """Runs of networks are as slow as they are beside each other."""
         for request in shared.changed(now, self._running):
-            self._push(request.ends_ns, ENDS, request)
+            self._moved(request)
+
+    def _moved(self, request: Request) -> None:
+        """A run ends at another time than was known when it began."""
+        self._push(request.ends_ns, ENDS, request)
+        if request.ends_ns > request.deadline_ns:
+            self._watch(request)
 
     def _delays(self) -> SimulatedDelays:
         """Those that fit how many workers are at work from now on."""

@@ -359,6 +359,43 @@ def test_a_run_is_longer_for_the_first_that_joins_it_only() -> None:
     assert next(span.ended_ns for span in found.spans if span.stream == 0) == 1 * MS
 
 
+@pytest.mark.parametrize(
+    "cost",
+    [
+        Network("a.nnm", (3.0,) * 3, beside={"other": 2.5}),
+        Network("a.nnm", (3.0,) * 3, times=RunTimes((9.0,), {}, (), {"other": ((0.0, 9.0, 6.0),)})),
+    ],
+)
+def test_a_run_that_others_make_too_long_stops_behind_its_deadline(cost: Network) -> None:
+    mine = stream("mine", cost=cost, deadline_ms=10.0)
+    other = stream("other", arrivals=at(1.0), cost=Network("b.nnm", (9.0,)))
+    found = late(mine, other, delays=Delays(), cores=2)
+    (row,) = (row for row in found.requests if row.stream == 0)
+    assert (row.outcome, row.ended_ns) == (Outcome.EXPIRED, 10 * MS)
+    (span,) = (span for span in found.spans if span.stream == 0)
+    assert 10 * MS <= span.ended_ns < 15 * MS
+
+
+def test_what_joins_do_is_drawn_for_each_two_networks_on_their_own() -> None:
+    joins = tuple((late_ms / 10, 1.0, 0.0) for late_ms in range(8))
+    times = RunTimes((4.0,), joined_ms={"short": joins})
+    streams = [
+        stream(name, arrivals=Periodic(40.0, ms), cost=Network("a.nnm", (4.0,), times=times))
+        for name, ms in (("a", 0.0), ("b", 20.0))
+    ]
+    short = stream("short", arrivals=Periodic(20.0, 1.0), cost=Network("b.nnm", (1.0,)))
+    found = simulate(
+        Workload((*streams, short)),
+        cores=2,
+        overheads=Overheads(0, 0, 0),
+        duration_ns=2_000 * MS,
+        record=ALL,
+    )
+    late_ns = [span.began_ns % (20 * MS) for span in found.spans if span.stream == 2]
+    assert len(set(late_ns)) == 8
+    assert late_ns[::2] != late_ns[1::2]
+
+
 def test_a_loop_on_its_way_is_there_for_all_that_happens_meanwhile() -> None:
     far = Delays(told_ns=(200 * US,), comes_ns=(2 * MS,), heard_ns=(3 * MS,))
     overheads = Overheads(0, 0, 0, delays=far, beside=(far,))
@@ -374,6 +411,20 @@ def test_a_loop_on_its_way_is_there_for_all_that_happens_meanwhile() -> None:
     # The first two are heard of when the loop is there for the first; it was on its way for the
     # third when they ended.
     assert [row.ended_ns for row in found.requests] == [4200 * US, 4200 * US, 8200 * US]
+
+
+def test_a_loop_on_its_way_is_there_for_nobody_sooner() -> None:
+    far = Delays(comes_ns=(2 * MS,), heard_ns=(0,))
+    overheads = Overheads(0, 0, 0, delays=far, beside=(far,))
+    streams = [
+        stream(name, arrivals=at(ms), cost=Network("a.nnm", (3.0,)))
+        for name, ms in (("a", 0), ("b", 4.0))
+    ]
+    found = simulate(
+        Workload(tuple(streams)), cores=4, overheads=overheads, duration_ns=MS * 50, record=ALL
+    )
+    # It is woken for the second at 4 ms, and hears at 6 ms of what ended at 5 ms.
+    assert [row.ended_ns for row in found.requests] == [6 * MS, 9 * MS]
 
 
 def test_what_waited_for_the_loop_takes_as_long_as_was_seen() -> None:

@@ -77,6 +77,17 @@ def test_runs_that_are_joined_are_not_left_out() -> None:
     assert {longer_ms for _, _, longer_ms in joins} == {0.0}
 
 
+def test_joins_that_change_nothing_change_nothing_on_average() -> None:
+    """Half of the runs take 1 ms and half 9 ms, whether another one joins them or not."""
+    lengths = list(zip(range(0, 2000, 20), (1.0, 9.0) * 50, strict=True))
+    alone = [(0, at, at, at + length) for at, length in lengths]
+    joined = [(0, at + 2000, at + 2000, at + 2000 + length) for at, length in lengths]
+    joining = [(1, at + 2000.5, at + 2000.5, at + 2001) for at, _ in lengths]
+    found = times_by_company([run_of(*alone, *joined, *joining)], 0)
+    assert found is not None
+    assert np.mean([longer for _, _, longer in found.joined_ms["1"]]) == pytest.approx(0, abs=0.1)
+
+
 def test_the_form_for_runs_alone_does_not_count_as_usual() -> None:
     spans = [(0, at, at, at + 1.0 + at // 10 % 2) for at in range(0, 990, 10)]
     found = times_by_company([run_of(*spans)], 0, 1.5 * MS)
