@@ -174,10 +174,10 @@ class RunTimes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     usual_ms: while no other network runs. beside_ms: while one of the stream of that name does;
     streams that are not there make no difference. wide_ms: of a network that has a form with more
     threads for when it has all cores for itself, how long that takes; empty where it has not. All
-    have as many values as usual_ms. With joined_ms all of them are of whole runs, by what ran when
-    they began: what was seen
-    when this network ran and a worker was woken for one of the stream of that name: how late that
-    one began, how long it took, and by how much this run was longer for it, which may be negative.
+    of these have as many values as usual_ms. joined_ms: what was seen when this network ran and a
+    worker was woken for one of the stream of that name: how late that one began, how long it took,
+    and by how much this run was longer for it, which may be negative. With it, the others are of
+    whole runs, by what ran when they began.
     """
 
     usual_ms: tuple[float, ...]

@@ -7,9 +7,10 @@ of a plan with fewer threads then, if it has one. Its steps are those between wh
 plan can be interrupted (`step_meter`).
 
 *All together.* Then all networks of an experiment are streams of real runs of some seconds, in
-which they come at random, as often as at its points (`measured_together`): at each load of a sweep,
-or at four of them, of which each point has the nearest one. A machine is not the same for long, so
-there are more of these between real runs that a simulation is compared with.
+which they come at random, as often as at its points (`measured_together`): at each load of a sweep
+and each share of the networks in it, or in four such mixes, of which each point has the nearest
+one. A machine is not the same for long, so there are more of these between real runs that a
+simulation is compared with.
 """
 
 from __future__ import annotations
@@ -106,26 +107,32 @@ async def _together(points: Sequence[Point]) -> dict[int, Together]:
             if (model, cores) not in alone:
                 alone[model, cores] = await _measured_calmly(model, cores)
         networks = {kind: alone[kind.model, cores] for kind in kinds}
-        found |= await _by_load(group, networks, cores)
+        found |= await _by_mix(group, networks, cores)
     return dict(sorted(found.items()))
 
 
-async def _by_load(
+async def _by_mix(
     points: Sequence[Point], networks: dict[Kind, Network], cores: int
 ) -> dict[int, Together]:
-    """The networks measured at each load, or some of them, for the points that are nearest."""
+    """The networks measured in each mix, or some from the least load to the most.
+
+    Each point has the mix that is nearest, by what each network asks for.
+    """
     mixes = {point.index: _mix(point, networks) for point in points}
-    loads = {index: load_of(mix, networks, cores) for index, mix in mixes.items()}
-    every = sorted(set(loads.values()))
+    different = {tuple(mix.values()): mix for mix in mixes.values()}
+    every = sorted(different.values(), key=lambda mix: load_of(mix, networks, cores))
     places = np.linspace(0, len(every) - 1, min(len(every), _MOST_MIXES)).round()
     few = [every[int(place)] for place in places]
-    by_load = {loads[index]: mix for index, mix in mixes.items()}
-    together = {load: Together(networks, cores, by_load[load]) for load in few}
-    for each in together.values():
+    together = [Together(networks, cores, mix) for mix in few]
+    for each in together:
         await each.measure()
+
+    def apart(mix: Mix, other: Mix) -> float:
+        return load_of({kind: abs(mix[kind] - other[kind]) for kind in mix}, networks, cores)
+
     return {
-        index: together[min(few, key=lambda each: abs(each - load))]
-        for index, load in loads.items()
+        index: min(zip(few, together, strict=True), key=lambda each: apart(mix, each[0]))[1]
+        for index, mix in mixes.items()
     }
 
 

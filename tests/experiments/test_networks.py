@@ -136,6 +136,31 @@ async def test_they_run_together_as_often_as_at_the_points(
     assert (costs[:6], costs[8:]) == ([3.0] * 6, [2.0] * 6)
 
 
+async def test_points_of_one_load_have_the_mix_that_is_theirs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def told(model: str, cores: int) -> Network:
+        return Network(model, (2.0,))
+
+    monkeypatch.setattr(module, "_measured_calmly", told)
+    monkeypatch.setattr(module, "Together", Shared)
+    monkeypatch.setattr(Shared, "made", [])
+    urgent = Stream(name="urgent", arrivals=Poisson(50), cost=Network(WORDS), priority="high")
+    other = Stream(name="other", arrivals=Poisson(50), cost=Network(WORDS))
+    points = Experiment(
+        streams=(urgent, other),
+        load=0.2,
+        sweep={"streams.urgent.arrivals.rate_hz": [50, 150], "policy": ["default", "edf"]},
+    ).points()
+    networks = await MeasuredNetworks.of(points)
+    rates = [rate_hz for each in Shared.made for rate_hz in each.mix.values()]
+    assert sorted(rates) == pytest.approx([25.0, 50.0, 50.0, 75.0])
+    await networks.measure_more()
+    costs = [point.experiment.streams[0].cost.mean_ns / 1e6 for point in await networks.points()]
+    # One of both mixes was measured once more; policies make no difference.
+    assert costs[0] == costs[1] != costs[2] == costs[3]
+
+
 @pytest.mark.parametrize(
     ("arrivals", "rate_hz"),
     [(ClosedLoop(3, 8.0), 300.0), (Trace("none.csv"), 0.0), (Periodic(20.0), 50.0)],
