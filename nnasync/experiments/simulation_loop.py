@@ -184,9 +184,13 @@ class LoopSimulation(Simulation):
             self._push(now, _POSTS, request)
 
     def _post(self, now: int, request: Request, late_ns: int) -> None:
-        """The loop is woken for a request, and is there so late, if it is not on its way."""
-        loop = self._loop
-        at_ns = now + late_ns if loop is None else loop.there_ns(now, late_ns)
+        """The loop is woken for a request, and is there so late, if it rests."""
+        if self._loop is None:
+            at_ns = now + late_ns
+        elif now < self._loop_free_ns:
+            at_ns = now
+        else:
+            at_ns = self._loop.there_ns(now, late_ns)
         self._push(at_ns, _POSTS, request)
 
     def _tell(self, now: int, request: Request, outcome: Outcome) -> None:

@@ -427,6 +427,20 @@ def test_a_loop_on_its_way_is_there_for_nobody_sooner() -> None:
     assert [row.ended_ns for row in found.requests] == [6 * MS, 9 * MS]
 
 
+def test_a_busy_loop_is_there_for_what_comes_as_soon_as_it_is_free() -> None:
+    late_once = Delays(comes_ns=(2 * MS,))
+    overheads = Overheads(0, 0, call_ns=400 * US, delays=late_once, beside=(late_once,))
+    streams = [
+        stream(name, arrivals=at(ms), cost=Network("a.nnm", (3.0,)))
+        for name, ms in (("a", 0), ("b", 2.1))
+    ]
+    found = simulate(
+        Workload(tuple(streams)), cores=4, overheads=overheads, duration_ns=MS * 50, record=ALL
+    )
+    # It begins the first call at 2 ms, which keeps it for 200 us, and then the second one.
+    assert [row.queued_ns for row in found.requests] == [2200 * US, 2400 * US]
+
+
 def test_what_waited_for_the_loop_takes_as_long_as_was_seen() -> None:
     slow = Delays(calls_ns=(300 * US,), answers_ns=(50 * US,))
     overheads = Overheads(0, 0, call_ns=200 * US, delays=slow, beside=(slow,))
