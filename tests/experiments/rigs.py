@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterable
 
 from nnasync.experiments import (
     Constant,
@@ -10,11 +11,14 @@ from nnasync.experiments import (
     Poisson,
     Recorder,
     Recording,
+    RequestRow,
     RunResult,
+    Span,
     Stream,
     Workload,
     request_blocks,
 )
+from nnasync.experiments.record import StreamResult
 from nnasync.experiments.run_of_point import Run
 
 WORD = Stream(
@@ -83,3 +87,25 @@ def runs(kinds: tuple[str, ...] = ("simulated",), repeats: int = 2) -> tuple[Run
                     found.append(Run(point, values, repeat, 0.1, result))
                 point += 1
     return tuple(found)
+
+
+def real_run(
+    requests: Iterable[RequestRow] = (),
+    spans: Iterable[Span] = (),
+    *,
+    cores: int = 2,
+    streams: tuple[StreamResult, ...] = (),
+) -> RunResult:
+    """A real run of a second with these rows and spans."""
+    return RunResult(
+        kind="real",
+        seed=0,
+        cores=cores,
+        policy="default",
+        duration_ns=10**9,
+        busy_ns=0,
+        preemptions=0,
+        streams=streams,
+        spans=tuple(spans),
+        requests=tuple(requests),
+    )

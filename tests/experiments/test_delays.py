@@ -13,6 +13,7 @@ from nnasync.experiments.delays import draws, middle_of
 from nnasync.experiments.delays_of_runs import delays_by_company, delays_of
 from nnasync.experiments.record import Outcome
 from nnasync.experiments.simulation_delays import SimulatedDelays
+from tests.experiments.rigs import real_run
 
 US = 1_000
 
@@ -25,18 +26,7 @@ def record(*requests: tuple[int, int, int, int, int], cores: int = 1) -> RunResu
             RequestRow(0, number, arrived * US, heard * US, Outcome.MET, queued_ns=queued * US)
         )
         spans.append(Span(0, 0, number, began * US, ended * US))
-    return RunResult(
-        kind="real",
-        seed=0,
-        cores=cores,
-        policy="default",
-        duration_ns=10**9,
-        busy_ns=0,
-        preemptions=0,
-        streams=(),
-        spans=tuple(spans),
-        requests=tuple(rows),
-    )
+    return real_run(rows, spans, cores=cores)
 
 
 def test_each_delay_is_measured_where_it_passes() -> None:

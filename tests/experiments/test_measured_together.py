@@ -15,6 +15,7 @@ from nnasync.experiments.measured_together import Kind, Together, load_of, usabl
 from nnasync.experiments.record import StreamResult
 from nnasync.experiments.workload import Workload, offered_load
 from nnasync.hal import Priority
+from tests.experiments.rigs import real_run
 
 ROOT = Path(__file__).resolve().parents[2]
 WORDS = str(ROOT / "nnasync" / "cli" / "demo_data" / "words.nnm")
@@ -25,16 +26,7 @@ NETWORKS = {LARGE: Network("large", (5.0,)), SMALL: Network("small", (1.0,))}
 def run_of() -> RunResult:
     """A run of two streams in which nothing came."""
     none = StreamResult("a", "high", None, 0, 0, 0, 0, 0, 0, 0, 0, Latencies())
-    return RunResult(
-        kind="real",
-        seed=0,
-        cores=2,
-        policy="default",
-        duration_ns=10**9,
-        busy_ns=0,
-        preemptions=0,
-        streams=(none, none),
-    )
+    return real_run(streams=(none, none))
 
 
 @pytest.mark.anyio

@@ -70,6 +70,18 @@ class Shared:
         return {kind: replace(each, steps_ms=(self.usual_ms,), times=times) for kind, each in found}
 
 
+@pytest.fixture
+def stand_ins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is measured: a network takes 2 ms alone, and `Shared` has those that run together."""
+
+    async def told(model: str, cores: int) -> Network:
+        return Network(model, (2.0,))
+
+    monkeypatch.setattr(module, "_measured_calmly", told)
+    monkeypatch.setattr(module, "Together", Shared)
+    monkeypatch.setattr(Shared, "made", [])
+
+
 @pytest.mark.slow
 async def test_a_network_is_measured_and_simulated() -> None:
     results = await run(experiment(overheads="none"))
@@ -112,15 +124,8 @@ async def test_each_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found == pytest.approx([100, 200, 200, 400])
 
 
-async def test_they_run_together_as_often_as_at_the_points(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async def told(model: str, cores: int) -> Network:
-        return Network(model, (2.0,))
-
-    monkeypatch.setattr(module, "_measured_calmly", told)
-    monkeypatch.setattr(module, "Together", Shared)
-    monkeypatch.setattr(Shared, "made", [])
+@pytest.mark.usefixtures("stand_ins")
+async def test_they_run_together_as_often_as_at_the_points() -> None:
     # Seven loads, of which four are measured; policies make no difference.
     loads = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7]
     points = experiment(sweep={"load": loads, "policy": ["default", "edf"]}).points()
@@ -136,15 +141,8 @@ async def test_they_run_together_as_often_as_at_the_points(
     assert (costs[:6], costs[8:]) == ([3.0] * 6, [2.0] * 6)
 
 
-async def test_points_of_one_load_have_the_mix_that_is_theirs(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async def told(model: str, cores: int) -> Network:
-        return Network(model, (2.0,))
-
-    monkeypatch.setattr(module, "_measured_calmly", told)
-    monkeypatch.setattr(module, "Together", Shared)
-    monkeypatch.setattr(Shared, "made", [])
+@pytest.mark.usefixtures("stand_ins")
+async def test_points_of_one_load_have_the_mix_that_is_theirs() -> None:
     urgent = Stream(name="urgent", arrivals=Poisson(50), cost=Network(WORDS), priority="high")
     other = Stream(name="other", arrivals=Poisson(50), cost=Network(WORDS))
     points = Experiment(
@@ -161,19 +159,14 @@ async def test_points_of_one_load_have_the_mix_that_is_theirs(
     assert costs[0] == costs[1] != costs[2] == costs[3]
 
 
+@pytest.mark.usefixtures("stand_ins")
 @pytest.mark.parametrize(
     ("arrivals", "rate_hz"),
     [(ClosedLoop(3, 8.0), 300.0), (Trace("none.csv"), 0.0), (Periodic(20.0), 50.0)],
 )
 async def test_how_often_networks_come_where_that_is_known(
-    monkeypatch: pytest.MonkeyPatch, arrivals: Arrivals, rate_hz: float
+    arrivals: Arrivals, rate_hz: float
 ) -> None:
-    async def told(model: str, cores: int) -> Network:
-        return Network(model, (2.0,))
-
-    monkeypatch.setattr(module, "_measured_calmly", told)
-    monkeypatch.setattr(module, "Together", Shared)
-    monkeypatch.setattr(Shared, "made", [])
     stream = Stream(name="words", arrivals=arrivals, cost=Network(WORDS))
     await MeasuredNetworks.of([Point(0, {}, Experiment(streams=(stream,)))])
     (shared,) = Shared.made

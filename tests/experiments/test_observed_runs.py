@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from nnasync.experiments import Outcome, RequestRow, RunResult, Span
 from nnasync.experiments.observed_runs import runs_of
+from tests.experiments.rigs import real_run
 
 US = 1_000
 
@@ -17,18 +18,7 @@ def record(*requests: tuple[int, int, int, int], cores: int = 2) -> RunResult:
         at_ns = queued * US
         rows.append(RequestRow(stream, number, at_ns, ended * US, Outcome.MET, queued_ns=at_ns))
         spans.append(Span(0, stream, number, began * US, ended * US))
-    return RunResult(
-        kind="real",
-        seed=0,
-        cores=cores,
-        policy="default",
-        duration_ns=10**9,
-        busy_ns=0,
-        preemptions=0,
-        streams=(),
-        spans=tuple(spans),
-        requests=tuple(rows),
-    )
+    return real_run(rows, spans, cores=cores)
 
 
 def test_workers_are_woken_or_go_on() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from nnasync.experiments import Outcome, RequestRow, RunResult, Span
 from nnasync.experiments.times_of_runs import quantiles_ms, times_by_company
+from tests.experiments.rigs import real_run
 
 MS = 1_000_000
 
@@ -14,20 +15,12 @@ MS = 1_000_000
 def run_of(*requests: tuple[int, float, float, float]) -> RunResult:
     """Requests of streams on two cores as stream, queued, began and ended, in milliseconds."""
     ns = [(stream, *(round(at * MS) for at in times)) for stream, *times in requests]
-    return RunResult(
-        kind="real",
-        seed=0,
-        cores=2,
-        policy="default",
-        duration_ns=10**9,
-        busy_ns=0,
-        preemptions=0,
-        streams=(),
-        spans=tuple(Span(0, s, n, began, ended) for n, (s, _, began, ended) in enumerate(ns)),
-        requests=tuple(
+    return real_run(
+        [
             RequestRow(s, n, queued, ended, Outcome.MET, queued_ns=queued)
             for n, (s, queued, _, ended) in enumerate(ns)
-        ),
+        ],
+        [Span(0, s, n, began, ended) for n, (s, _, began, ended) in enumerate(ns)],
     )
 
 
