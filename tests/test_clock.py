@@ -86,7 +86,7 @@ def test_within_counts_from_now(arguments: dict[str, float], delta_ns: int) -> N
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, "20", None, [1], 1j])
 def test_within_refuses_what_is_not_a_finite_number(bad: object) -> None:
     with pytest.raises(errors.InvalidArgument, match="within"):
-        clock.within(ms=bad)  # type: ignore[call-overload]  # On purpose.
+        clock.within(ms=bad)  # type: ignore[call-overload]  # It is bad.
 
 
 @pytest.mark.parametrize(

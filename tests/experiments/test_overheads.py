@@ -29,7 +29,7 @@ from nnasync.experiments import (
     simulate,
 )
 from nnasync.experiments.overheads import overheads_of
-from nnasync.experiments.record import Outcome, StreamAccount
+from nnasync.experiments.record import Outcome, RequestRow, StreamAccount
 from nnasync.experiments.simulation_lane import SimulatedLane
 from nnasync.experiments.simulation_requests import Source
 from nnasync.machine.decisions import USUAL_COSTS
@@ -396,49 +396,45 @@ def test_what_joins_do_is_drawn_for_each_two_networks_on_their_own() -> None:
     assert late_ns[::2] != late_ns[1::2]
 
 
-def test_a_loop_on_its_way_is_there_for_all_that_happens_meanwhile() -> None:
-    far = Delays(told_ns=(200 * US,), comes_ns=(2 * MS,), heard_ns=(3 * MS,))
-    overheads = Overheads(0, 0, 0, delays=far, beside=(far,))
-    cost = Network("a.nnm", (1.0,))
-    streams = [stream(name, arrivals=at(ms), cost=cost) for name, ms in (("a", 0), ("b", 0.1))]
-    streams.append(stream("c", arrivals=at(2.0), cost=cost))
+def networks(
+    delays: Delays, *times_ms: float, cost_ms: float, call_ns: int = 0
+) -> tuple[RequestRow, ...]:
+    """The requests of networks, one each at these times, with the delays in whatever company."""
+    cost = Network("a.nnm", (cost_ms,))
+    streams = [
+        stream(name, arrivals=at(ms), cost=cost)
+        for name, ms in zip("abcdef", times_ms, strict=False)
+    ]
+    overheads = Overheads(0, 0, call_ns, delays=delays, beside=(delays,))
     found = simulate(
         Workload(tuple(streams)), cores=4, overheads=overheads, duration_ns=MS * 50, record=ALL
     )
+    return found.requests
+
+
+def test_a_loop_on_its_way_is_there_for_all_that_happens_meanwhile() -> None:
+    far = Delays(told_ns=(200 * US,), comes_ns=(2 * MS,), heard_ns=(3 * MS,))
+    rows = networks(far, 0, 0.1, 2.0, cost_ms=1.0)
     # The thread wakes for the first, and tells of both; for the third it wakes again.
-    assert [row.told_ns for row in found.requests] == [200 * US, 200 * US, 2200 * US]
-    assert [row.queued_ns for row in found.requests] == [2200 * US, 2200 * US, 4200 * US]
+    assert [row.told_ns for row in rows] == [200 * US, 200 * US, 2200 * US]
+    assert [row.queued_ns for row in rows] == [2200 * US, 2200 * US, 4200 * US]
     # The first two are heard of when the loop is there for the first; it was on its way for the
     # third when they ended.
-    assert [row.ended_ns for row in found.requests] == [4200 * US, 4200 * US, 8200 * US]
+    assert [row.ended_ns for row in rows] == [4200 * US, 4200 * US, 8200 * US]
 
 
 def test_a_loop_on_its_way_is_there_for_nobody_sooner() -> None:
     far = Delays(comes_ns=(2 * MS,), heard_ns=(0,))
-    overheads = Overheads(0, 0, 0, delays=far, beside=(far,))
-    streams = [
-        stream(name, arrivals=at(ms), cost=Network("a.nnm", (3.0,)))
-        for name, ms in (("a", 0), ("b", 4.0))
-    ]
-    found = simulate(
-        Workload(tuple(streams)), cores=4, overheads=overheads, duration_ns=MS * 50, record=ALL
-    )
+    rows = networks(far, 0, 4.0, cost_ms=3.0)
     # It is woken for the second at 4 ms, and hears at 6 ms of what ended at 5 ms.
-    assert [row.ended_ns for row in found.requests] == [6 * MS, 9 * MS]
+    assert [row.ended_ns for row in rows] == [6 * MS, 9 * MS]
 
 
 def test_a_busy_loop_is_there_for_what_comes_as_soon_as_it_is_free() -> None:
     late_once = Delays(comes_ns=(2 * MS,))
-    overheads = Overheads(0, 0, call_ns=400 * US, delays=late_once, beside=(late_once,))
-    streams = [
-        stream(name, arrivals=at(ms), cost=Network("a.nnm", (3.0,)))
-        for name, ms in (("a", 0), ("b", 2.1))
-    ]
-    found = simulate(
-        Workload(tuple(streams)), cores=4, overheads=overheads, duration_ns=MS * 50, record=ALL
-    )
+    rows = networks(late_once, 0, 2.1, cost_ms=3.0, call_ns=400 * US)
     # It begins the first call at 2 ms, which keeps it for 200 us, and then the second one.
-    assert [row.queued_ns for row in found.requests] == [2200 * US, 2400 * US]
+    assert [row.queued_ns for row in rows] == [2200 * US, 2400 * US]
 
 
 def test_what_waited_for_the_loop_takes_as_long_as_was_seen() -> None:

@@ -217,7 +217,7 @@ async def test_networks_of_one_plan_hold_one_contest(clock: ManualClock) -> None
         slow(rt, *nets)
         await until(lambda: all(net.report().partitions[0].device == "b" for net in nets))
         await until(lambda: all(watch.is_waiting for watch in rt._recheckers))
-        assert len({id(net._prepared._bindings.plan) for net in nets}) == 1  # type: ignore[attr-defined]  # Inside.
+        assert len({id(net._prepared._bindings.plan) for net in nets}) == 1  # type: ignore[attr-defined]  # Private.
         assert len(b.compiled) == compiled + 1
         for net in nets:
             assert (await net(ROW)).tolist() == [[2, 4, 6, 8]]
