@@ -38,6 +38,7 @@ The layers, top to bottom; a module imports only from rows below its own:
     wakeup                                     from threads into loops
     tracing, clock, lag, timeslice, os_threads, packages, child_process, heap    hooks; the system
     real_time   the system's real-time priority for threads that deadlines hang on
+    arguments                                  checks of what users give
     errors, callbacks                          the exception tree; callbacks that raise
     hal                                        the words of HAL 1.3
     collecting, deferred, endings, notebook, pages, pickling, state_files, words   garbage; files

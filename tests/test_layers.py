@@ -47,6 +47,7 @@ LAYERS = [  # from the top; a module may import modules of the rows below its ow
     {"wakeup"},
     {"tracing", "clock", "lag", "timeslice", "os_threads", "packages", "child_process", "heap"},
     {"real_time"},
+    {"arguments"},
     {"errors", "callbacks"},
     {"hal"},
     {"collecting", "deferred", "endings", "notebook", "pages", "pickling", "state_files", "words"},

@@ -13,8 +13,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from nnasync._core.arguments import check_number, check_positive, check_share, check_whole
 from nnasync._core.clock import Deadline
-from nnasync._core.execution.network import Network
+from nnasync._core.execution.network import Network, check_network
 from nnasync.audio.frames import samples_of
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Priority, Struct
@@ -30,11 +31,12 @@ class EnergyActivity:
     ) -> None:
         """At `margin_db` above the noise it is one half; `slope_db` is how far it is to 73 %.
 
-        The noise is taken to rise by `rise_db` a hop at most. Raises InvalidArgument for a slope or
-        a rise that is not above 0.
+        The noise is taken to rise by `rise_db` a hop at most. Raises InvalidArgument for what is
+        no finite number, and for a slope or a rise that is not above 0.
         """
-        if not (slope_db > 0 and rise_db > 0):
-            raise InvalidArgument(f"slope_db and rise_db are above 0, not {slope_db} and {rise_db}")
+        check_number("margin_db", margin_db)
+        check_positive("slope_db", slope_db)
+        check_positive("rise_db", rise_db)
         self._margin_db = margin_db
         self._slope_db = slope_db
         self._rise_db = rise_db
@@ -89,6 +91,7 @@ class SileroActivity:
 
         Raises InvalidArgument for another network, or another rate.
         """
+        check_network("net", net)
         if rate_hz not in (8000, 16_000):
             raise InvalidArgument(f"the network is for 8000 and 16000 Hz, not {rate_hz}")
         names = [port.name for port in net.inputs]
@@ -154,12 +157,15 @@ class SpeechSegments:
 
         It ends when it is below `release`, and it was that `least_silence_ns` before and has not
         come back to `threshold` since. Raises InvalidArgument unless
-        0 <= release <= threshold <= 1 and both times are at least 0.
+        0 <= release <= threshold <= 1 and both times are whole numbers, at least 0.
         """
-        if not 0 <= release <= threshold <= 1 or least_speech_ns < 0 or least_silence_ns < 0:
+        check_share("threshold", threshold)
+        check_share("release", release)
+        check_whole("least_speech_ns", least_speech_ns, 0)
+        check_whole("least_silence_ns", least_silence_ns, 0)
+        if release > threshold:
             raise InvalidArgument(
-                f"release {release} and threshold {threshold} are in this order from 0 to 1, and "
-                f"times at least 0, not {least_speech_ns} and {least_silence_ns}"
+                f"release {release} and threshold {threshold} are in this order from 0 to 1"
             )
         self._threshold = threshold
         self._release = release
@@ -172,7 +178,11 @@ class SpeechSegments:
         """Take the probability of a hop captured at `now_ns`; returns what follows, if anything.
 
         The time of an event is that of the first hop that led to it, so it is earlier than now.
+        Raises InvalidArgument for a probability that is no finite number, and a time that is not in
+        whole nanoseconds.
         """
+        check_number("probability", probability)
+        check_whole("now_ns", now_ns)
         turning = probability < self._release if self.is_speech else probability >= self._threshold
         staying = (probability >= self._threshold) == self.is_speech
         if turning and self._since_ns is None:

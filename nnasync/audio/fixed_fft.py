@@ -12,6 +12,7 @@ import functools
 
 import numpy as np
 
+from nnasync._core.arguments import numbers
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Array
 
@@ -24,8 +25,11 @@ _Complex = tuple[Array, Array]
 def fixed_rfft(samples: Array) -> tuple[Array, Array]:
     """Real and imaginary parts, int32 [..., n / 2 + 1] in the range of int16, of int16 [..., n].
 
-    n is a power of 2 from 4 to 32768; raises InvalidArgument for others.
+    n is a power of 2 from 4 to 32768; raises InvalidArgument for others, and for what is not int16.
     """
+    samples = numbers("samples", samples)
+    if not np.can_cast(samples.dtype, np.int16):
+        raise InvalidArgument(f"samples are int16, not {samples.dtype}")
     size = samples.shape[-1] if samples.ndim else 0
     if size < 4 or size > _LARGEST or size & (size - 1):
         raise InvalidArgument(f"a transform has a power of 2 from 4 to {_LARGEST}, not {size}")

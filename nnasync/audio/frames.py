@@ -12,8 +12,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from nnasync._core.arguments import check_whole, numbers
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Array
+
+MOST_SAMPLES = 1 << 31
+"""The longest window: more than a day of sound at 16 kHz."""
 
 
 def hann(size: int, *, periodic: bool = True) -> Array:
@@ -22,8 +26,7 @@ def hann(size: int, *, periodic: bool = True) -> Array:
     The periodic one adds up to a constant at a hop of half its size, or of a whole part of that;
     the symmetric one ends with 0 too. Raises InvalidArgument for a size below 1.
     """
-    if size < 1:
-        raise InvalidArgument(f"a window has at least 1 sample, not {size}")
+    check_whole("size", size, 1, MOST_SAMPLES)
     steps = size if periodic else max(size - 1, 1)
     window: Array = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(size) / steps)
     return window
@@ -50,16 +53,26 @@ def samples_of(samples: Any, dtype: npt.DTypeLike) -> Array:
     return row
 
 
+def _sample_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
+    try:
+        found = np.dtype(dtype)
+    except (TypeError, ValueError) as error:
+        raise InvalidArgument(f"dtype is {dtype!r}, which numpy does not know: {error}") from error
+    if found.kind not in "iuf":
+        raise InvalidArgument(f"dtype is {found}, it must be one of numbers, such as np.float32")
+    return found
+
+
 class Framer:
     """Windows of `size` samples, one every `hop`; it keeps the samples of later ones."""
 
     def __init__(self, size: int, hop: int, *, dtype: npt.DTypeLike = np.float32) -> None:
-        """Raises InvalidArgument for a size or a hop below 1."""
-        if size < 1 or hop < 1:
-            raise InvalidArgument(f"size and hop are at least 1 sample, not {size} and {hop}")
+        """Raises InvalidArgument for a size or a hop below 1, and for a dtype of no numbers."""
+        check_whole("size", size, 1, MOST_SAMPLES)
+        check_whole("hop", hop, 1, MOST_SAMPLES)
         self.size = size
         self.hop = hop
-        self._dtype = np.dtype(dtype)
+        self._dtype = _sample_dtype(dtype)
         self._kept = np.zeros(0, self._dtype)
         self._skip = 0
 
@@ -92,8 +105,8 @@ class OverlapAdd:
 
     def __init__(self, size: int, hop: int) -> None:
         """Raises InvalidArgument unless 1 <= hop <= size."""
-        if not 1 <= hop <= size:
-            raise InvalidArgument(f"a hop is 1 to the {size} samples of a window, not {hop}")
+        check_whole("size", size, 1, MOST_SAMPLES)
+        check_whole("hop", hop, 1, size)
         self.size = size
         self.hop = hop
         self._sum = np.zeros(size, np.float32)
@@ -103,8 +116,8 @@ class OverlapAdd:
 
         Raises InvalidArgument for windows of another size, and for what are no numbers.
         """
-        given = np.atleast_2d(np.asarray(windows))
-        if given.dtype.kind not in "iuf" or given.ndim != 2 or given.shape[1] != self.size:
+        given = np.atleast_2d(numbers("windows", windows))
+        if given.ndim != 2 or given.shape[1] != self.size:
             raise InvalidArgument(
                 f"windows are numbers [n, {self.size}], not {given.dtype} {list(given.shape)}"
             )

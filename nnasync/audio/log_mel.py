@@ -11,12 +11,15 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+from nnasync._core.arguments import check_choice, check_number, check_positive, check_whole, numbers
 from nnasync.audio.frames import Framer, hann, samples_of
 from nnasync.audio.mel import MelScale, mel_filters
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Array
 
 Logarithm: TypeAlias = Literal["log10", "ln"]
+
+_LONGEST_S = 3600
 
 
 class LogMel:
@@ -43,13 +46,13 @@ class LogMel:
         `fft_size` is that of the window unless given; energies below `floor` count as that much.
         For the others see `mel_filters`. Raises InvalidArgument for what fits no spectrum.
         """
-        size = window if fft_size is None else fft_size
-        if size < window or floor <= 0 or logarithm not in ("log10", "ln"):
-            raise InvalidArgument(
-                f"fft_size is at least the window, {window}, not {size}; floor is above 0, not "
-                f'{floor}; logarithm is "log10" or "ln", not {logarithm!r}'
-            )
         self._framer = Framer(window, hop)
+        size = window if fft_size is None else fft_size
+        check_whole("fft_size", size, 1)
+        if size < window:
+            raise InvalidArgument(f"fft_size is at least the window, {window}, not {size}")
+        check_positive("floor", floor)
+        check_choice("logarithm", logarithm, ("log10", "ln"))
         self._window = hann(window).astype(np.float32)
         self._fft_size = size
         self._filters = mel_filters(
@@ -124,9 +127,11 @@ def whisper_scaled(log_mel: Array) -> Array:
     """Log10 mel energies as Whisper takes them: at least 8 below the loudest, (x + 4) / 4.
 
     What is loudest counts for the whole array, so give it what the network is to be given at once.
+    Raises InvalidArgument for what are no numbers.
     """
-    loudest = log_mel.max() if log_mel.size else 0.0
-    scaled: Array = (np.maximum(log_mel, loudest - 8.0) + 4.0) / 4.0
+    energies = numbers("log_mel", log_mel)
+    loudest = energies.max() if energies.size else 0.0
+    scaled: Array = (np.maximum(energies, loudest - 8.0) + 4.0) / 4.0
     return scaled.astype(np.float32)
 
 
@@ -134,11 +139,13 @@ def whisper_features(samples: Any, *, bands: int = 80, seconds: float | None = 3
     """Whisper's input, float32 [1, bands, frames], of 16 kHz samples.
 
     Silence is added, or samples are cut off, up to `seconds`; None leaves the length as it is.
+    Raises InvalidArgument for what is no row of samples, and a length that is not 0 to an hour.
     """
     row = samples_of(samples, np.float32)
     if np.asarray(samples).dtype.kind in "iu":
         row = row / np.float32(32_768)
     if seconds is not None:
+        check_number("seconds", seconds, 0, _LONGEST_S)
         length = round(seconds * 16_000)
         row = np.pad(row[:length], (0, max(length - len(row), 0)))
     front = LogMel(bands=bands)

@@ -13,12 +13,16 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
+from nnasync._core.arguments import check_choice, check_number, check_whole, numbers
+from nnasync.audio.frames import MOST_SAMPLES
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Array
 
 MelScale: TypeAlias = Literal["slaney", "htk"]
 """How hertz become mel: Slaney's Auditory Toolbox, or the formula of HTK."""
 
+_SCALES = ("slaney", "htk")
+_HIGHEST_HZ = 1_000_000_000
 _LINEAR_HZ_PER_MEL = 200 / 3
 _BEND_HZ = 1000.0
 _BEND_MEL = _BEND_HZ / _LINEAR_HZ_PER_MEL
@@ -26,8 +30,11 @@ _LOG_STEP = np.log(6.4) / 27
 
 
 def hertz_to_mel(hertz: Array | float, scale: MelScale = "slaney") -> Array:
-    """Frequencies on the mel scale, float64; raises InvalidArgument for an unknown scale."""
-    values = np.asarray(hertz, np.float64)
+    """Frequencies on the mel scale, float64.
+
+    Raises InvalidArgument for an unknown scale, and for what are no numbers.
+    """
+    values = numbers("hertz", hertz).astype(np.float64)
     if _is_htk(scale):
         htk: Array = 2595 * np.log10(1 + values / 700)
         return htk
@@ -37,7 +44,7 @@ def hertz_to_mel(hertz: Array | float, scale: MelScale = "slaney") -> Array:
 
 def mel_to_hertz(mel: Array | float, scale: MelScale = "slaney") -> Array:
     """The reverse of `hertz_to_mel`."""
-    values = np.asarray(mel, np.float64)
+    values = numbers("mel", mel).astype(np.float64)
     if _is_htk(scale):
         htk: Array = 700 * (10 ** (values / 2595) - 1)
         return htk
@@ -45,7 +52,6 @@ def mel_to_hertz(mel: Array | float, scale: MelScale = "slaney") -> Array:
     return np.where(values < _BEND_MEL, values * _LINEAR_HZ_PER_MEL, above)
 
 
-@functools.lru_cache(maxsize=32)
 def mel_filters(
     rate_hz: int,
     fft_size: int,
@@ -61,13 +67,32 @@ def mel_filters(
     From `low_hz` to `high_hz`, by default half the rate. Raises InvalidArgument where that is no
     range, or there is no band.
     """
+    check_whole("rate_hz", rate_hz, 1, _HIGHEST_HZ)
+    check_whole("fft_size", fft_size, 2, MOST_SAMPLES)
+    check_whole("bands", bands, 1, MOST_SAMPLES)
     top = rate_hz / 2 if high_hz is None else high_hz
-    if bands < 1 or fft_size < 2 or not 0 <= low_hz < top <= rate_hz / 2:
+    check_number("low_hz", low_hz)
+    check_number("high_hz", top)
+    if not 0 <= low_hz < top <= rate_hz / 2:
         raise InvalidArgument(
-            f"{bands} bands from {low_hz} to {top} Hz of a spectrum of {fft_size} samples at "
-            f"{rate_hz} Hz: it needs at least one band, and 0 <= low < high <= {rate_hz / 2}"
+            f"bands from {low_hz} to {top} Hz at {rate_hz} Hz: 0 <= low < high <= {rate_hz / 2} "
+            "is needed"
         )
-    limits = hertz_to_mel(np.array([low_hz, top]), scale)
+    check_choice("scale", scale, _SCALES)
+    return _filters(rate_hz, fft_size, bands, low_hz, top, scale, bool(unit_area))
+
+
+@functools.lru_cache(maxsize=32)
+def _filters(
+    rate_hz: int,
+    fft_size: int,
+    bands: int,
+    low_hz: float,
+    high_hz: float,
+    scale: MelScale,
+    unit_area: bool,
+) -> Array:
+    limits = hertz_to_mel(np.array([low_hz, high_hz]), scale)
     points = mel_to_hertz(np.linspace(limits[0], limits[1], bands + 2), scale)
     bins = np.arange(fft_size // 2 + 1) * (rate_hz / fft_size)
     low, center, high = (points[i : i + bands, None] for i in range(3))
@@ -85,10 +110,12 @@ def mfcc(log_mel: Array, count: int = 13, *, orthogonal: bool = True) -> Array:
     the first coefficient is larger by the square root of 2. Raises InvalidArgument for a count
     that is not 1 to the number of bands.
     """
-    bands = log_mel.shape[-1] if log_mel.ndim else 0
-    if not 1 <= count <= bands:
+    energies = numbers("log_mel", log_mel)
+    bands = energies.shape[-1] if energies.ndim else 0
+    check_whole("count", count, 1)
+    if count > bands:
         raise InvalidArgument(f"{bands} bands give 1 to {bands} coefficients, not {count}")
-    found: Array = log_mel.astype(np.float32) @ _cosines(bands, count, orthogonal)
+    found: Array = energies.astype(np.float32) @ _cosines(bands, count, bool(orthogonal))
     return found
 
 
@@ -103,6 +130,5 @@ def _cosines(bands: int, count: int, orthogonal: bool) -> Array:
 
 
 def _is_htk(scale: str) -> bool:
-    if scale not in ("htk", "slaney"):
-        raise InvalidArgument(f'a mel scale is "slaney" or "htk", not {scale!r}')
+    check_choice("scale", scale, _SCALES)
     return scale == "htk"

@@ -16,6 +16,14 @@ from typing import Any
 
 import numpy as np
 
+from nnasync._core.arguments import (
+    check_kind,
+    check_number,
+    check_positive,
+    check_share,
+    check_whole,
+    numbers,
+)
 from nnasync.audio.fixed_fft import fixed_rfft
 from nnasync.audio.frames import Framer, samples_of
 from nnasync.errors import InvalidArgument
@@ -29,6 +37,7 @@ _PCAN_BITS = 6
 _WIDEST = 32
 _LOG_BITS = 16
 _SEGMENT_BITS = 7
+_LARGEST_WINDOW = 1 << 15
 _LN_2 = 45_426
 """The natural logarithm of 2, of 16 bits."""
 
@@ -58,21 +67,25 @@ class MicroFrontend:
     """Features of a stream of 16-bit samples, one row a step."""
 
     def __init__(self, config: MicroFrontendConfig | None = None) -> None:
-        """Raises InvalidArgument for windows and bands that fit no spectrum."""
-        config = config or MicroFrontendConfig()
+        """Raises InvalidArgument for settings out of range, and bands that fit no spectrum."""
+        config = MicroFrontendConfig() if config is None else config
+        check_kind("config", config, MicroFrontendConfig, "a MicroFrontendConfig")
+        _check(config)
         self.config = config
         size = config.window_ms * config.rate_hz // 1000
         step = config.step_ms * config.rate_hz // 1000
-        if size < 4 or step < 1 or config.channels < 1:
+        if not 4 <= size <= _LARGEST_WINDOW or step < 1:
             raise InvalidArgument(
-                f"windows of {size} samples every {step} in {config.channels} bands: they need at "
-                "least 4 samples, steps 1, and there is at least 1 band"
+                f"windows of {size} samples every {step}: they need 4 to {_LARGEST_WINDOW} "
+                "samples, and steps at least 1"
             )
         self._framer = Framer(size, step, dtype=np.int16)
         self._window = _window(size)
         self._fft_size = 1 << max(size - 1, 1).bit_length()
         self._filters = _filters(config, self._fft_size)
         self._correction = self._fft_size.bit_length() - 1 - _FILTER_BITS // 2
+        check_whole("smoothing_bits", config.smoothing_bits, max(self._correction, 0), 31)
+        check_whole("gain_bits", config.gain_bits, self._correction + _SNR_BITS, 31)
         even, odd, least = (
             int(np.float32(share) * (1 << _NOISE_BITS))
             for share in (config.even_smoothing, config.odd_smoothing, config.min_signal_remaining)
@@ -144,14 +157,30 @@ def micro_features(rows: Array) -> Array:
     Raises InvalidArgument for what are no finite numbers.
     """
     span = 666
-    rows = np.asarray(rows)
-    if rows.dtype.kind not in "iuf" or not np.isfinite(rows).all():
-        raise InvalidArgument(f"features are finite numbers, these are {rows.dtype} or NaN")
+    rows = numbers("features", rows)
+    if not np.isfinite(rows).all():
+        raise InvalidArgument("features are finite numbers, these have NaN or infinite ones")
     scaled = (np.clip(rows, 0, 2 * span).astype(np.int32) * 256 + span // 2) // span - 128
     return np.clip(scaled, -128, 127).astype(np.int8)
 
 
 _WORD = np.uint64(0xFFFFFFFF)
+
+
+def _check(config: MicroFrontendConfig) -> None:
+    """Raise InvalidArgument for settings that its integers cannot follow."""
+    check_whole("rate_hz", config.rate_hz, 1, 1_000_000)
+    check_whole("window_ms", config.window_ms, 1, 60_000)
+    check_whole("step_ms", config.step_ms, 1, 60_000)
+    check_whole("channels", config.channels, 1, _LARGEST_WINDOW)
+    check_number("low_hz", config.low_hz, 0)
+    check_number("high_hz", config.high_hz, config.low_hz)
+    check_share("even_smoothing", config.even_smoothing)
+    check_share("odd_smoothing", config.odd_smoothing)
+    check_share("min_signal_remaining", config.min_signal_remaining)
+    check_number("strength", config.strength, 0, 10)
+    check_positive("offset", config.offset)
+    check_whole("scale_shift", config.scale_shift, 0, 16)
 
 
 def _of_16_bits(samples: Any) -> Array:

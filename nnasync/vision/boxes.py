@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from nnasync._core.arguments import check_kind, check_number, check_words, told
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Array, Struct
 
@@ -62,6 +63,7 @@ class Boxes(Struct, frozen=True, eq=False):
         Scores are 1 and labels 0 unless given. Raises InvalidArgument where numbers or shapes do
         not fit.
         """
+        check_words("names", names)
         places = _column(corners, np.float32, "corners").reshape(-1, 4)
         count = len(places)
         return cls(
@@ -97,17 +99,27 @@ class Boxes(Struct, frozen=True, eq=False):
         return self.names[label] if 0 <= label < len(self.names) else ""
 
     def chosen(self, which: Any) -> Boxes:
-        """Some of them: `which` is a mask, indexes, or a slice."""
+        """Some of them: `which` is a mask, indexes, or a slice.
+
+        Raises InvalidArgument for anything else, and for indexes of boxes that are not there.
+        """
+        try:
+            corners = self.corners[which]
+        except (IndexError, TypeError) as error:
+            raise InvalidArgument(f"which is {told(which)}: {error}") from error
+        if corners.ndim != 2:
+            raise InvalidArgument(f"which is {told(which)}, it must be a mask, indexes or a slice")
         return msgspec.structs.replace(
             self,
-            corners=self.corners[which],
+            corners=corners,
             scores=self.scores[which],
             labels=self.labels[which],
             identities=None if self.identities is None else self.identities[which],
         )
 
     def above(self, threshold: float) -> Boxes:
-        """Those whose score is at least `threshold`."""
+        """Those whose score is at least `threshold`; raises InvalidArgument for no number."""
+        check_number("threshold", threshold)
         return self.chosen(self.scores >= threshold)
 
     def finite(self) -> Boxes:
@@ -120,7 +132,11 @@ class Boxes(Struct, frozen=True, eq=False):
 
 
 def areas(corners: Array) -> Array:
-    """Areas float32 [n] of corners [n, 4]; 0 where right is not right of left."""
+    """Areas float32 [n] of corners [n, 4]; 0 where right is not right of left.
+
+    Raises InvalidArgument for other arrays.
+    """
+    _check_corners("corners", corners)
     with np.errstate(over="ignore", invalid="ignore"):
         sides = np.maximum(corners[:, 2:] - corners[:, :2], 0)
         found: Array = sides[:, 0] * sides[:, 1]
@@ -130,8 +146,11 @@ def areas(corners: Array) -> Array:
 def overlaps(a: Array, b: Array) -> Array:
     """Intersection over union, float32 [n, m], of corners [n, 4] and [m, 4].
 
-    It is 0 for empty boxes, and for those whose areas are no finite number.
+    It is 0 for empty boxes, and for those whose areas are no finite number. Raises InvalidArgument
+    for other arrays.
     """
+    _check_corners("a", a)
+    _check_corners("b", b)
     with np.errstate(over="ignore", invalid="ignore"):
         low = np.maximum(a[:, None, :2], b[None, :, :2])
         sides = np.maximum(np.minimum(a[:, None, 2:], b[None, :, 2:]) - low, 0)
@@ -140,6 +159,17 @@ def overlaps(a: Array, b: Array) -> Array:
     has_one = (union > 0) & np.isfinite(union)
     found: Array = np.divide(common, union, out=np.zeros_like(common), where=has_one)
     return found
+
+
+def check_boxes(name: str, boxes: object) -> None:
+    """Raise InvalidArgument for what is not `Boxes`."""
+    check_kind(name, boxes, Boxes, "Boxes, which a Detector gives and Boxes.of makes")
+
+
+def _check_corners(name: str, corners: object) -> None:
+    is_table = isinstance(corners, np.ndarray) and corners.ndim == 2 and corners.shape[1] == 4
+    if not is_table:
+        raise InvalidArgument(f"{name} is {told(corners)}, it must be an array of corners [n, 4]")
 
 
 def _checked(values: Any, dtype: type, what: str, count: int) -> Array:
@@ -159,6 +189,8 @@ def _check_whole(values: Array, dtype: type, what: str) -> None:
 def _column(values: Any, dtype: type, what: str) -> Array:
     try:
         given = np.asarray(values)
+        if given.dtype.kind not in "biufO":
+            raise TypeError(f"they are {given.dtype}")
         if np.issubdtype(dtype, np.integer):
             _check_whole(given, dtype, what)
         with np.errstate(over="ignore"):

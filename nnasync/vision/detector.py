@@ -8,15 +8,16 @@ from typing import Any, Protocol
 import msgspec
 import numpy as np
 
+from nnasync._core.arguments import check_kind, check_share, check_whole, check_words, told
 from nnasync._core.clock import Deadline
-from nnasync._core.execution.network import Network
+from nnasync._core.execution.network import Network, check_network
 from nnasync._core.workers.anyio_threads import in_helper_thread
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Priority
 from nnasync.vision.boxes import Boxes
 from nnasync.vision.heads.head import Head
 from nnasync.vision.pictures import Picture, size_of
-from nnasync.vision.placement import Fit, Placement
+from nnasync.vision.placement import Fit, Placement, check_fit
 from nnasync.vision.preparing import (
     Normalization,
     PictureInput,
@@ -73,11 +74,20 @@ class Detector:
         Boxes of a score below `threshold` go, and of those that overlap by more than `overlap` all
         but the best (see `suppressed`), down to `most`. For the others see `prepare`. Raises
         InvalidArgument where the network has no picture as its input, or other outputs than the
-        head.
+        head, and for a threshold or an overlap that is not from 0 to 1.
         """
+        check_network("net", net)
+        _check_head(head)
+        check_words("names", names)
+        check_words("outputs", outputs)
+        check_share("threshold", threshold)
+        check_share("overlap", overlap)
+        if most is not None:
+            check_whole("most", most, 0)
+        check_fit(fit)
+        check_normalization(normalization)
         self._net = net
         self._head = head
-        check_normalization(normalization)
         self._input = PictureInput.of(net, size=size)
         self._names = tuple(names) or net.labels
         self._order = _order(net, outputs, head.outputs)
@@ -121,7 +131,11 @@ class Detector:
         )
 
     def decode(self, result: Any, placement: Placement) -> Boxes:
-        """The boxes that a result of the network stands for, in the pixels of the picture."""
+        """The boxes that a result of the network stands for, in the pixels of the picture.
+
+        Raises InvalidArgument for a result of another shape, and for no placement.
+        """
+        check_kind("placement", placement, Placement, "a Placement, as `prepare` gives it")
         real = _several(self._net.dequantize(result))
         size = (self._input.height, self._input.width)
         found = self._head.decode([real[n] for n in self._order], size, self._threshold)
@@ -129,6 +143,13 @@ class Detector:
             found.finite(), overlap=self._overlap, per_class=self._per_class, most=self._most
         )
         return placement.to_picture(msgspec.structs.replace(best, names=self._names))
+
+
+def _check_head(head: object) -> None:
+    is_one = callable(getattr(head, "decode", None)) and hasattr(head, "outputs")
+    if not is_one or isinstance(head, type):
+        hint = f"; {head.__name__}() makes one" if is_one and isinstance(head, type) else ""
+        raise InvalidArgument(f"head is {told(head)}, it must be a head, such as YoloHead(){hint}")
 
 
 def _several(result: Any) -> tuple[Any, ...]:

@@ -12,10 +12,11 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
+from nnasync._core.arguments import check_function, check_kind, check_share, check_whole, told
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Array
 from nnasync.memory import Pool
-from nnasync.vision.boxes import Box, Boxes
+from nnasync.vision.boxes import Box, Boxes, check_boxes
 from nnasync.vision.font import text_mask
 from nnasync.vision.pictures import Window
 
@@ -38,6 +39,7 @@ PALETTE: tuple[Color, ...] = (
 )
 """Colors of boxes, by their identity or else by their label."""
 
+_HIGHEST_LETTER = 4096
 _BLACK, _WHITE = (16, 18, 20), (255, 255, 255)
 
 
@@ -94,14 +96,16 @@ class Canvas:
         """A rectangle: left, top, right, bottom in pixels, rounded; what is outside is left out.
 
         Raises InvalidArgument for a window of anything but four finite numbers, and for a color of
-        anything but three from 0 to 255.
+        anything but three from 0 to 255, and for an opacity that is not from 0 to 1.
         """
+        check_share("opacity", opacity)
         left, top, right, bottom = self._inside(window)
         if left < right and top < bottom:
             self._blend((left, top, right, bottom), color, np.asarray(opacity, np.float32))
 
     def outline(self, window: Window, color: Color, *, thickness: int = 2) -> None:
-        """The frame of a rectangle, on its inner side."""
+        """The frame of a rectangle, on its inner side; raises InvalidArgument as `fill` does."""
+        check_whole("thickness", thickness, 1)
         left, top, right, bottom = _pixels(window)
         thick = max(min(thickness, (right - left) // 2, (bottom - top) // 2), 1)
         self.fill((left, top, right, top + thick), color)
@@ -110,7 +114,12 @@ class Canvas:
         self.fill((right - thick, top + thick, right, bottom - thick), color)
 
     def text(self, left: int, top: int, text: str, color: Color, *, height: int = 18) -> int:
-        """A line of ASCII with its upper left corner there; returns its width in pixels."""
+        """A line of ASCII with its upper left corner there; returns its width in pixels.
+
+        Raises InvalidArgument for what is no text, place, color or height.
+        """
+        check_kind("text", text, str, "a str")
+        check_whole("height", height, 1, _HIGHEST_LETTER)
         left, top = _pixels((left, top, 0, 0))[:2]
         mask = text_mask(text, height)
         window = (left, top, left + mask.shape[1], top + mask.shape[0])
@@ -147,9 +156,12 @@ def _pixels(window: Window) -> Window:
 
 
 def _check_color(color: Color) -> None:
-    is_color = len(color) == 3 and all(0 <= part <= 255 for part in color)
+    try:
+        is_color = len(color) == 3 and all(0 <= part <= 255 for part in color)
+    except (TypeError, ValueError):
+        is_color = False
     if not is_color:
-        raise InvalidArgument(f"a color is (red, green, blue) from 0 to 255, not {color!r}")
+        raise InvalidArgument(f"a color is (red, green, blue) from 0 to 255, not {told(color)}")
 
 
 def draw(
@@ -165,10 +177,17 @@ def draw(
     A caption is the box's name, or the number of its label, and its score in percent, unless
     `caption` says another one ("" for none). The color goes with the identity where there is one,
     else with the label; line and letters go with the size of the picture. Raises InvalidArgument
-    for a picture that cannot be drawn into, and for no colors.
+    for a picture that cannot be drawn into, for what are no `Boxes`, no colors or no function.
     """
-    if not len(colors):
-        raise InvalidArgument("boxes are drawn in at least one color")
+    check_boxes("boxes", boxes)
+    if not isinstance(colors, Sequence) or not len(colors):
+        raise InvalidArgument(f"boxes are drawn in at least one color, not in {told(colors)}")
+    for color in colors:
+        _check_color(color)
+    if caption is not None:
+        check_function("caption", caption, "a function of a Box that returns a str")
+    if thickness is not None:
+        check_whole("thickness", thickness, 1)
     canvas = picture if isinstance(picture, Canvas) else Canvas(picture)
     small = min(canvas.width, canvas.height)
     thick = thickness or max(round(small / 240), 1)
@@ -180,6 +199,7 @@ def draw(
         )
         canvas.outline((left, top, right, bottom), color, thickness=thick)
         text = _caption(box) if caption is None else caption(box)
+        check_kind("a caption", text, str, "a str")
         if text:
             _label(canvas, left, top, text, color, height)
 

@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
+from nnasync._core.arguments import told
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Array
 from nnasync.memory import Pool, to_rgb
@@ -92,6 +93,15 @@ def pixels_of(
     # To make it smaller first leaves fewer pixels to be converted.
     small = resized(_cut(picture.reshape(*picture.shape[:2], -1), part), size)
     return _colored(small, channels)
+
+
+def check_window(window: object) -> None:
+    """Raise InvalidArgument for what is not four whole numbers."""
+    edges = window if isinstance(window, tuple | list) else ()
+    if len(edges) != 4 or not all(isinstance(edge, int | np.integer) for edge in edges):
+        raise InvalidArgument(
+            f"window is {told(window)}, it must be (left, top, right, bottom) in whole pixels"
+        )
 
 
 def _check_array(array: Array) -> None:

@@ -11,10 +11,12 @@ from typing import Literal, TypeAlias
 import msgspec
 import numpy as np
 
+from nnasync._core.arguments import check_choice, check_whole
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Array, Struct
-from nnasync.vision.boxes import Boxes
-from nnasync.vision.pictures import Window
+from nnasync.vision.boxes import Boxes, check_boxes
+from nnasync.vision.pictures import Window, check_window
+from nnasync.vision.resizing import check_size
 
 Fit: TypeAlias = Literal["letterbox", "crop", "stretch"]
 """How a picture gets into another shape: with bars, with parts cut off, or distorted."""
@@ -41,6 +43,7 @@ class Placement(Struct, frozen=True):
 
     def to_picture(self, boxes: Boxes) -> Boxes:
         """Boxes in the input as boxes in the picture, cut off at its edges."""
+        check_boxes("boxes", boxes)
         scale, shift = self._scale_and_shift()
         corners = (boxes.corners - shift) / scale
         limits = np.array([self.width, self.height] * 2, np.float32)
@@ -48,6 +51,7 @@ class Placement(Struct, frozen=True):
 
     def to_input(self, boxes: Boxes) -> Boxes:
         """Boxes in the picture as boxes in the input."""
+        check_boxes("boxes", boxes)
         scale, shift = self._scale_and_shift()
         return msgspec.structs.replace(boxes, corners=boxes.corners * scale + shift)
 
@@ -63,9 +67,15 @@ def placement(
 ) -> Placement:
     """How a picture of `width` by `height`, or a part of it, fits `into` (height, width).
 
-    Raises InvalidArgument for a window that is outside of the picture, and for an unknown fit.
+    Raises InvalidArgument for a window that is outside of the picture, for an unknown fit, and for
+    sizes that are none.
     """
+    check_whole("width", width, 1)
+    check_whole("height", height, 1)
+    check_size("into", into)
+    check_fit(fit)
     source = (0, 0, width, height) if window is None else window
+    check_window(source)
     left, top, right, bottom = source
     if not (0 <= left < right <= width and 0 <= top < bottom <= height):
         raise InvalidArgument(
@@ -78,11 +88,14 @@ def placement(
     if fit == "letterbox":
         inner = _largest_inside(across, down, columns, rows)
         return Placement(width, height, source, _centered(0, 0, columns, rows, *inner))
-    if fit == "crop":
-        kept = _largest_inside(columns, rows, across, down)
-        cut = _centered(left, top, across, down, *kept)
-        return Placement(width, height, cut, (0, 0, columns, rows))
-    raise InvalidArgument(f'fit is "letterbox", "crop" or "stretch", not {fit!r}')
+    kept = _largest_inside(columns, rows, across, down)
+    cut = _centered(left, top, across, down, *kept)
+    return Placement(width, height, cut, (0, 0, columns, rows))
+
+
+def check_fit(fit: object) -> None:
+    """Raise InvalidArgument for what is no `Fit`."""
+    check_choice("fit", fit, ("letterbox", "crop", "stretch"))
 
 
 def _largest_inside(across: int, down: int, columns: int, rows: int) -> tuple[int, int]:

@@ -13,9 +13,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from nnasync._core.arguments import check_kind, check_share
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Array
-from nnasync.vision.boxes import Boxes, overlaps
+from nnasync.vision.boxes import Boxes, check_boxes, overlaps
 
 
 def average_precisions(
@@ -24,8 +25,14 @@ def average_precisions(
     """Average precision, 0 to 1, of each class that occurs in `truth`.
 
     Both have one entry a picture. A box is right from an intersection over union of `overlap` on.
-    Raises InvalidArgument where there are not as many pictures in one as in the other.
+    Raises InvalidArgument where there are not as many pictures in one as in the other, and for what
+    are no `Boxes`.
     """
+    check_share("overlap", overlap)
+    for name, pictures in (("found", found), ("truth", truth)):
+        check_kind(name, pictures, Sequence, "a list with the Boxes of each picture")
+        for boxes in pictures:
+            check_boxes(f"an entry of {name}", boxes)
     if len(found) != len(truth):
         raise InvalidArgument(f"{len(found)} pictures have boxes, {len(truth)} have a truth")
     labels = sorted({int(label) for boxes in truth for label in boxes.labels})

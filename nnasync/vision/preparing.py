@@ -17,11 +17,13 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from nnasync._core.arguments import check_whole, is_finite, told
 from nnasync._core.execution import Port
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Array, Struct
 from nnasync.vision.pictures import Picture, Window, pixels_of, size_of
 from nnasync.vision.placement import Fit, Placement, placement
+from nnasync.vision.resizing import check_size
 
 _BYTES = (np.dtype(np.uint8), np.dtype(np.int8))
 
@@ -34,6 +36,23 @@ class Normalization(Struct, frozen=True):
 
     mean: tuple[float, ...] = (0.0,)
     deviation: tuple[float, ...] = (255.0,)
+
+    def __post_init__(self) -> None:
+        """Raise InvalidArgument for what are no finite numbers, and for a deviation of 0."""
+        for name, values in (("mean", self.mean), ("deviation", self.deviation)):
+            is_row = isinstance(values, tuple) and len(values) in (1, 3)
+            if not is_row or not all(is_finite(value) for value in values):
+                raise InvalidArgument(
+                    f"{name} is {told(values)}, it must be a tuple of one finite number, or of one "
+                    "for each channel"
+                )
+        if 0 in self.deviation:
+            raise InvalidArgument("deviation has a 0, by which nothing can be divided")
+
+    @property
+    def channels(self) -> int:
+        """For how many channels it has numbers of their own: 1 where one stands for all."""
+        return max(len(self.mean), len(self.deviation))
 
 
 ZERO_TO_ONE = Normalization()
@@ -119,7 +138,12 @@ def prepare(
     a thread.
     """
     check_normalization(normalization)
+    check_whole("fill", fill, 0, 255)
     target = PictureInput.of(net, size=size)
+    if normalization is not None and target.channels < normalization.channels:
+        raise InvalidArgument(
+            f"normalization has {normalization.channels} channels, the network takes 1"
+        )
     width, height = size_of(picture)
     where = placement(width, height, (target.height, target.width), fit=fit, window=window)
     pixels = pixels_of(picture, target.channels, window=where.source, size=where.target_size)
@@ -134,7 +158,7 @@ def prepare(
 def _first_input(net: HasInputs) -> Port:
     try:
         return net.inputs[0]
-    except AttributeError:
+    except (AttributeError, IndexError, TypeError):
         raise InvalidArgument(
             "a picture is prepared for a compiled network or a Port, not for a "
             f"{type(net).__name__}"
@@ -151,7 +175,9 @@ def check_normalization(normalization: Normalization | None) -> None:
 
 
 def _sides(sides: Sequence[int], size: tuple[int, int] | None, port: Port) -> tuple[int, int]:
-    found = tuple(sides) if 0 not in sides or size is None else size
+    if size is not None:
+        check_size("size", size)
+    found = tuple(sides) if 0 not in sides or size is None else tuple(size)
     if 0 in found:
         raise InvalidArgument(
             f"input {port.name!r} takes pictures of any size: say which, size=(height, width)"
@@ -164,9 +190,11 @@ def _sides(sides: Sequence[int], size: tuple[int, int] | None, port: Port) -> tu
 def _array(target: PictureInput, out: Array | None) -> Array:
     if out is None:
         return np.empty(target.shape, target.port.dtype)
-    if out.shape != target.shape or out.dtype != target.port.dtype or not out.flags.writeable:
+    is_fitting = isinstance(out, np.ndarray) and out.shape == target.shape
+    if not is_fitting or out.dtype != target.port.dtype or not out.flags.writeable:
         raise InvalidArgument(
-            f"out must be a writable {target.port.dtype} array of shape {list(target.shape)}"
+            f"out is {told(out)}, it must be a writable {target.port.dtype} array of shape "
+            f"{list(target.shape)}"
         )
     return out
 

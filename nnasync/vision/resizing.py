@@ -12,6 +12,7 @@ import functools
 
 import numpy as np
 
+from nnasync._core.arguments import told
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Array
 
@@ -24,21 +25,34 @@ def resized(pixels: Array, size: tuple[int, int]) -> Array:
     The same array where it has that size already. Raises InvalidArgument for other arrays, and for
     a size that is none.
     """
-    if pixels.ndim not in (2, 3) or not pixels.size or pixels.dtype not in (np.uint8, np.float32):
+    is_array = isinstance(pixels, np.ndarray) and pixels.ndim in (2, 3) and pixels.size
+    if not is_array or pixels.dtype not in (np.uint8, np.float32):
         raise InvalidArgument(
             "a picture is a uint8 or float32 array [height, width] or [height, width, channels], "
-            f"not {pixels.dtype} {list(pixels.shape)}"
+            f"not {told(pixels)}"
         )
+    check_size("size", size)
     height, width = size
-    if not (1 <= height <= _LONGEST_SIDE and 1 <= width <= _LONGEST_SIDE):
-        raise InvalidArgument(f"a picture of {height} by {width} pixels cannot be made")
-    if pixels.shape[:2] == size:
+    if pixels.shape[:2] == (height, width):
         return pixels
     rows = pixels if pixels.shape[0] == height else _blended(pixels, height, axis=0)
     both = rows if rows.shape[1] == width else _blended(rows, width, axis=1)
     if pixels.dtype == np.uint8:
         return (both + np.float32(0.5)).astype(np.uint8)
     return both
+
+
+def check_size(name: str, size: object) -> None:
+    """Raise InvalidArgument for what is not (height, width), each from 1 to 65536."""
+    if not isinstance(size, tuple | list) or list(map(_is_side, size)) != [True, True]:
+        raise InvalidArgument(
+            f"{name} is {told(size)}, it must be (height, width), two whole numbers from 1 to "
+            f"{_LONGEST_SIDE}"
+        )
+
+
+def _is_side(side: object) -> bool:
+    return isinstance(side, int | np.integer) and bool(1 <= side <= _LONGEST_SIDE)
 
 
 def _blended(pixels: Array, size: int, axis: int) -> Array:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from nnasync.errors import InvalidArgument
+from nnasync._core.arguments import check_number, check_positive, check_share, check_whole
 from nnasync.hal import Array
-from nnasync.vision.boxes import Boxes, overlaps
+from nnasync.vision.boxes import Boxes, check_boxes, overlaps
 
 
 def suppressed(
@@ -29,13 +29,16 @@ def suppressed(
     A box goes if its intersection over union with a better one is above `overlap`; with `per_class`
     only boxes of the same label are compared. With `soft_sigma` (0.5 is usual) none goes at once:
     its score is multiplied by exp(-overlap² / sigma) for every better one, and it goes when the
-    score falls below `threshold`. Raises InvalidArgument for an overlap that is not in 0 to 1, and
-    a sigma that is not above 0.
+    score falls below `threshold`. Raises InvalidArgument for what are no `Boxes`, an overlap
+    that is not in 0 to 1, a sigma that is not above 0, and less than none.
     """
-    if not 0 <= overlap <= 1:
-        raise InvalidArgument(f"overlap is a share from 0 to 1, not {overlap}")
-    if soft_sigma is not None and not soft_sigma > 0:
-        raise InvalidArgument(f"soft_sigma is above 0, not {soft_sigma}")
+    check_boxes("boxes", boxes)
+    check_share("overlap", overlap)
+    check_number("threshold", threshold)
+    if soft_sigma is not None:
+        check_positive("soft_sigma", soft_sigma)
+    if most is not None:
+        check_whole("most", most, 0)
     ranked = boxes.above(threshold).sorted()
     if soft_sigma is None:
         return ranked.chosen(_hard(ranked, overlap, most, per_class=per_class))

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from nnasync.errors import InvalidArgument
+from nnasync._core.arguments import check_positive, check_whole
 from nnasync.hal import Array
-from nnasync.vision.boxes import Boxes, overlaps
+from nnasync.vision.boxes import Boxes, check_boxes, overlaps
 from nnasync.vision.heads.head import around
 
 _PLACE, _SPEED, _SIZE, _SCORE = 0.7, 0.25, 0.5, 0.5
@@ -79,14 +79,12 @@ class Tracker:
         """A thing is told of once it was seen `confirmations` times.
 
         It is forgotten `patience_ns` after it was last seen. A box may be a thing if they overlap
-        by `overlap` or more. Raises InvalidArgument for an overlap that is not in 0 to 1, a
-        negative patience, and confirmations below 1.
+        by `overlap` or more. Raises InvalidArgument for an overlap that is not above 0 and at
+        most 1, a negative patience, and confirmations below 1.
         """
-        if not 0 < overlap <= 1 or patience_ns < 0 or confirmations < 1:
-            raise InvalidArgument(
-                f"overlap is above 0 and at most 1, not {overlap}; patience_ns at least 0, not "
-                f"{patience_ns}; confirmations at least 1, not {confirmations}"
-            )
+        check_positive("overlap", overlap, 1)
+        check_whole("patience_ns", patience_ns, 0)
+        check_whole("confirmations", confirmations, 1)
         self._overlap = overlap
         self._patience_ns = patience_ns
         self._confirmations = confirmations
@@ -99,7 +97,10 @@ class Tracker:
 
         Places are smoothed, labels are those of the thing. What moves back in time is taken as
         simultaneous, and boxes that are not finite, or a million pixels away, as none.
+        Raises InvalidArgument for what are no `Boxes`, and for a time that is no whole number.
         """
+        check_boxes("boxes", boxes)
+        check_whole("now_ns", now_ns)
         boxes = boxes.finite()
         boxes = boxes.chosen((np.abs(boxes.corners) < _FAR).all(axis=1))
         self._names = boxes.names or self._names
@@ -122,6 +123,7 @@ class Tracker:
 
     def expected(self, now_ns: int) -> Boxes:
         """All known things where they should be at `now_ns`, those not found just now too."""
+        check_whole("now_ns", now_ns)
         return self._told(self._tracks, now_ns)
 
     def _told(self, tracks: Sequence[_Track], now_ns: int) -> Boxes:

@@ -92,9 +92,16 @@ def test_beginnings_and_ends_take_turns_in_time(probabilities: list[float]) -> N
     assert times == sorted(set(times))
 
 
-@pytest.mark.parametrize("options", [{"release": 0.9}, {"threshold": 1.5}, {"least_speech_ns": -1}])
-def test_thresholds_out_of_order_are_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(InvalidArgument, match="in this order"):
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"release": 0.9}, "in this order"),
+        ({"threshold": 1.5}, "threshold is 1.5, it must be a finite number from 0 to 1"),
+        ({"least_speech_ns": -1}, "least_speech_ns is -1"),
+    ],
+)
+def test_thresholds_out_of_order_are_refused(options: dict[str, Any], why: str) -> None:
+    with pytest.raises(InvalidArgument, match=why):
         SpeechSegments(**options)
 
 

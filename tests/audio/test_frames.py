@@ -67,13 +67,13 @@ def test_what_is_no_row_of_samples_is_refused(samples: np.ndarray) -> None:
 
 def test_sizes_that_are_none_are_refused() -> None:
     for size, hop in ((0, 1), (1, 0)):
-        with pytest.raises(InvalidArgument, match="at least 1 sample"):
+        with pytest.raises(InvalidArgument, match="is 0, it must be a whole number from 1"):
             Framer(size, hop)
-    with pytest.raises(InvalidArgument, match="a hop is 1 to the 4 samples"):
+    with pytest.raises(InvalidArgument, match="hop is 5, it must be a whole number from 1 to 4"):
         OverlapAdd(4, 5)
     with pytest.raises(InvalidArgument, match=r"\[n, 4\]"):
         OverlapAdd(4, 2).feed(np.zeros((2, 3)))
-    with pytest.raises(InvalidArgument, match="windows are numbers"):
+    with pytest.raises(InvalidArgument, match="windows is 'text', it must be an array of numbers"):
         OverlapAdd(4, 2).feed("text")
-    with pytest.raises(InvalidArgument, match="at least 1 sample"):
+    with pytest.raises(InvalidArgument, match="size is 0"):
         hann(0)

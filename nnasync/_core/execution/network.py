@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from nnasync._core.arguments import told
 from nnasync._core.clock import Deadline
 from nnasync._core.execution.ports import Port
+from nnasync.errors import InvalidArgument
 from nnasync.hal import Priority
 
 
@@ -24,3 +26,13 @@ class Network(Protocol):
         self, *arrays: Any, deadline: Deadline | None = None, priority: Priority | None = None
     ) -> Any:
         """Run once."""
+
+
+def check_network(name: str, net: object) -> None:
+    """Raise InvalidArgument for what has no inputs and outputs, or cannot be called."""
+    is_one = callable(net) and isinstance(getattr(net, "inputs", None), tuple)
+    if not is_one or not isinstance(getattr(net, "outputs", None), tuple):
+        raise InvalidArgument(
+            f"{name} is {told(net)}, it must be a compiled network, as `await rt.compile(model)` "
+            "gives one"
+        )

@@ -12,10 +12,19 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from nnasync._core.arguments import check_choice, check_whole, told
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Array, Struct
 from nnasync.vision.boxes import Boxes
-from nnasync.vision.heads.head import Scores, around, best_classes, boxes_and_scores
+from nnasync.vision.heads.head import (
+    Scores,
+    around,
+    best_classes,
+    boxes_and_scores,
+    check_background,
+    check_scores,
+)
+from nnasync.vision.resizing import check_size
 
 
 class AnchorHead(Struct, frozen=True, eq=False):
@@ -35,7 +44,13 @@ class AnchorHead(Struct, frozen=True, eq=False):
     outputs: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
-        """Raise InvalidArgument for anchors that are no array [n, 4]."""
+        """Raise InvalidArgument for anchors that are no array [n, 4], and what else is none."""
+        check_choice("order", self.order, ("xywh", "yxhw"))
+        check_scores(self.scores)
+        check_background(self.background)
+        variances = self.variances
+        if not isinstance(variances, tuple | list) or np.shape(variances) != (4,):
+            raise InvalidArgument(f"variances are {told(variances)}, they must be four numbers")
         shape = np.shape(self.anchors)
         if not isinstance(self.anchors, np.ndarray) or len(shape) != 2 or shape[1] != 4:
             raise InvalidArgument(
@@ -61,6 +76,17 @@ class AnchorHead(Struct, frozen=True, eq=False):
         return Boxes.of(corners * np.tile(size[::-1], 2), best, labels)
 
 
+def _check_grids(cells: object, sides: object) -> None:
+    rows = [each for each in (cells, sides) if isinstance(each, Sequence)]
+    if len(rows) != 2 or isinstance(cells, str | bytes) or len(rows[0]) != len(rows[1]):
+        raise InvalidArgument(
+            f"cells are {told(cells)} and sides {told(sides)}, they must be two lists of a length: "
+            "the size of the cells of each map, and the sides of its anchors"
+        )
+    for cell in rows[0]:
+        check_whole("an entry of cells", cell, 1)
+
+
 def anchors_on_grids(
     size: tuple[int, int],
     cells: Sequence[int],
@@ -71,9 +97,12 @@ def anchors_on_grids(
     `cells` are the sizes of the cells of each map in pixels, `sides` the anchors of each of its
     cells: pixels, or (width, height). Maps follow one another, in them the rows, in those the
     cells, in each its anchors. Where cells do not divide the input there is one more, and all of
-    the map are evenly spaced, as in SSD.
+    the map are evenly spaced, as in SSD. Raises InvalidArgument for other sizes, and where cells
+    and sides are not as many.
     """
+    check_size("size", size)
     height, width = size
+    _check_grids(cells, sides)
     found = []
     for cell, each in zip(cells, sides, strict=True):
         rows, columns = -(-height // cell), -(-width // cell)

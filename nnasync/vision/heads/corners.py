@@ -7,12 +7,22 @@ from typing import ClassVar, Literal, TypeAlias
 
 import numpy as np
 
+from nnasync._core.arguments import check_choice
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Array, Struct
 from nnasync.vision.boxes import Boxes
-from nnasync.vision.heads.head import Scores, best_classes, boxes_and_scores, check_count, rows_of
+from nnasync.vision.heads.head import (
+    Scores,
+    best_classes,
+    boxes_and_scores,
+    check_background,
+    check_count,
+    check_scores,
+    rows_of,
+)
 
 Order: TypeAlias = Literal["xyxy", "yxyx"]
+_ORDERS = ("xyxy", "yxyx")
 
 
 class CornerHead(Struct, frozen=True):
@@ -28,6 +38,12 @@ class CornerHead(Struct, frozen=True):
     background: int | None = None
 
     outputs: ClassVar[int] = 2
+
+    def __post_init__(self) -> None:
+        """Raise InvalidArgument for an unknown order or kind of scores, and for no class."""
+        check_choice("order", self.order, _ORDERS)
+        check_scores(self.scores)
+        check_background(self.background)
 
     def decode(self, outputs: Sequence[Array], size: tuple[int, int], threshold: float) -> Boxes:
         """Boxes in the input; see `Head`."""
@@ -46,6 +62,10 @@ class PostprocessHead(Struct, frozen=True):
     relative: bool = True
 
     outputs: ClassVar[int] = 4
+
+    def __post_init__(self) -> None:
+        """Raise InvalidArgument for an unknown order."""
+        check_choice("order", self.order, _ORDERS)
 
     def decode(self, outputs: Sequence[Array], size: tuple[int, int], threshold: float) -> Boxes:
         """Boxes in the input; see `Head`."""

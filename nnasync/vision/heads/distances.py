@@ -12,10 +12,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from nnasync._core.arguments import told
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Array, Struct
 from nnasync.vision.boxes import Boxes
-from nnasync.vision.heads.head import Scores, best_classes, boxes_and_scores
+from nnasync.vision.heads.head import Scores, best_classes, boxes_and_scores, check_scores
 
 
 class DistanceHead(Struct, frozen=True):
@@ -28,6 +29,16 @@ class DistanceHead(Struct, frozen=True):
     scores: Scores = "probabilities"
 
     outputs: ClassVar[int] = 2
+
+    def __post_init__(self) -> None:
+        """Raise InvalidArgument for cells that have no size, and an unknown kind of scores."""
+        check_scores(self.scores)
+        is_row = isinstance(self.cells, tuple) and len(self.cells) > 0
+        if not is_row or not all(isinstance(cell, int) and cell >= 1 for cell in self.cells):
+            raise InvalidArgument(
+                f"cells are {told(self.cells)}, they must be a tuple of one size or more, each of "
+                "1 pixel at least"
+            )
 
     def decode(self, outputs: Sequence[Array], size: tuple[int, int], threshold: float) -> Boxes:
         """Boxes in the input; see `Head`."""
@@ -48,8 +59,6 @@ class DistanceHead(Struct, frozen=True):
 @functools.lru_cache(maxsize=16)
 def _grid(size: tuple[int, int], cells: tuple[int, ...]) -> tuple[Array, Array]:
     """Centers of all cells, float32 [n, 2], and their sides [n, 1], in pixels."""
-    if not cells or min(cells) < 1:
-        raise InvalidArgument(f"cells are one size or more, each of 1 pixel at least, not {cells}")
     centers, sides = [], []
     for cell in cells:
         y, x = np.mgrid[: -(-size[0] // cell), : -(-size[1] // cell)].astype(np.float32)

@@ -7,6 +7,7 @@ from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
 
+from nnasync._core.arguments import check_choice, check_whole
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Array
 from nnasync.vision.boxes import Boxes
@@ -30,6 +31,17 @@ class Head(Protocol):
         the input. Raises InvalidArgument for other shapes.
         """
         ...
+
+
+def check_scores(scores: object) -> None:
+    """Raise InvalidArgument for what is no `Scores`."""
+    check_choice("scores", scores, ("probabilities", "logits", "softmax"))
+
+
+def check_background(background: object) -> None:
+    """Raise InvalidArgument for what is neither None nor a number of a class."""
+    if background is not None:
+        check_whole("background", background)
 
 
 def check_count(outputs: Sequence[Array], count: int) -> None:
@@ -81,18 +93,16 @@ def best_classes(
 
 
 def probabilities(rows: Array, kind: Scores) -> Array:
-    """Scores from 0 to 1; raises InvalidArgument for an unknown kind."""
+    """Scores from 0 to 1."""
     if kind == "probabilities":
         return rows
     if kind == "logits":
         return sigmoid(rows)
-    if kind == "softmax":
-        # What a network gives that is infinite makes scores that are NaN, which no threshold keeps.
-        with np.errstate(invalid="ignore"):
-            powers = np.exp(rows - rows.max(axis=1, keepdims=True))
-            shares: Array = powers / powers.sum(axis=1, keepdims=True)
-        return shares
-    raise InvalidArgument(f'scores are "probabilities", "logits" or "softmax", not {kind!r}')
+    # What a network gives that is infinite makes scores that are NaN, which no threshold keeps.
+    with np.errstate(invalid="ignore"):
+        powers = np.exp(rows - rows.max(axis=1, keepdims=True))
+        shares: Array = powers / powers.sum(axis=1, keepdims=True)
+    return shares
 
 
 def sigmoid(values: Array) -> Array:

@@ -15,7 +15,14 @@ import numpy as np
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Array, Struct
 from nnasync.vision.boxes import Boxes
-from nnasync.vision.heads.head import Scores, around, best_classes, check_count, probabilities
+from nnasync.vision.heads.head import (
+    Scores,
+    around,
+    best_classes,
+    check_count,
+    check_scores,
+    probabilities,
+)
 
 
 class YoloHead(Struct, frozen=True):
@@ -31,6 +38,10 @@ class YoloHead(Struct, frozen=True):
     scores: Scores = "probabilities"
 
     outputs: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        """Raise InvalidArgument for an unknown kind of scores."""
+        check_scores(self.scores)
 
     def decode(self, outputs: Sequence[Array], size: tuple[int, int], threshold: float) -> Boxes:
         """Boxes in the input; see `Head`."""

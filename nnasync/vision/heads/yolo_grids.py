@@ -18,6 +18,7 @@ from typing import Literal
 
 import numpy as np
 
+from nnasync._core.arguments import check_choice, check_number, told
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Array, Struct
 from nnasync.vision.boxes import Boxes
@@ -40,6 +41,13 @@ class YoloGridHead(Struct, frozen=True):
     spread: float | tuple[float, ...] = 2.0
     channels_first: bool = False
 
+    def __post_init__(self) -> None:
+        """Raise InvalidArgument for anchors, sides and spreads that are none."""
+        check_choice("sides", self.sides, ("squared", "exponential"))
+        _check_anchors(self.anchors)
+        for spread in self.spread if isinstance(self.spread, tuple) else (self.spread,):
+            check_number("spread", spread)
+
     @property
     def outputs(self) -> int:
         """How many maps there are."""
@@ -47,8 +55,6 @@ class YoloGridHead(Struct, frozen=True):
 
     def decode(self, outputs: Sequence[Array], size: tuple[int, int], threshold: float) -> Boxes:
         """Boxes in the input; see `Head`."""
-        if self.sides not in ("squared", "exponential"):
-            raise InvalidArgument(f'sides are "squared" or "exponential", not {self.sides!r}')
         if len(outputs) != len(self.anchors):
             raise InvalidArgument(f"{len(outputs)} maps do not go with {len(self.anchors)} anchors")
         found = [
@@ -111,6 +117,23 @@ class YoloGridHead(Struct, frozen=True):
             f"a map has shape {list(shape)}, this head has {plain} or "
             f"[1, {anchors}, h, w, 5 + classes]"
         )
+
+
+def _check_anchors(anchors: object) -> None:
+    maps = anchors if isinstance(anchors, tuple | list) else ()
+    if not maps or not all(_is_map(each) for each in maps):
+        raise InvalidArgument(
+            f"anchors are {told(anchors)}, they must be a tuple with one of (width, height) pairs "
+            "for each map"
+        )
+
+
+def _is_map(pairs: object) -> bool:
+    try:
+        table = np.asarray(pairs, np.float64)
+    except (TypeError, ValueError):
+        return False
+    return table.ndim == 2 and table.shape[1] == 2
 
 
 def _cell(cells: tuple[int, ...], size: tuple[int, int]) -> float:

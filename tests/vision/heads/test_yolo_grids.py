@@ -133,7 +133,7 @@ def test_other_maps_are_refused(shape: tuple[int, ...], why: str) -> None:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"sides": "cubed"}, "not 'cubed'"),
+        ({"sides": "cubed"}, "sides is 'cubed'"),
         ({"spread": (1.0,)}, "1 values for 2 maps"),
         ({"anchors": ANCHORS[:1]}, "2 maps do not go with 1"),
     ],

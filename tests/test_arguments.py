@@ -1,0 +1,220 @@
+"""What is no argument is refused where it is given, with its name, what it is and what it must be.
+
+Each row is a call that is right, one of its arguments, and values that are wrong there: of another
+type, NaN, out of range, a word for a list, a coroutine function for a function.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nnasync import audio, vision
+from nnasync._core.arguments import check_function, check_number, check_words, told
+from nnasync._core.execution import Port
+from nnasync.errors import InvalidArgument
+
+NAN, INF = math.nan, math.inf
+ROWS = np.ones((2, 4), np.float32)
+BOXES = vision.Boxes.of([[1, 2, 3, 4], [2, 3, 9, 9]])
+PICTURE = np.zeros((20, 30, 3), np.uint8)
+PORT = Port("picture", (1, 8, 8, 3), np.dtype(np.float32), 0.0, 0, 0)
+OPEN = Port("picture", (1, 0, 0, 3), np.dtype(np.float32), 0.0, 0, 0)
+GRAY = Port("picture", (1, 8, 8, 1), np.dtype(np.float32), 0.0, 0, 0)
+
+NO_NUMBERS = ("1", None, [1], NAN, INF, True)
+NO_WHOLE = (*NO_NUMBERS, 1.5, -1)
+NO_SHARES = (*NO_NUMBERS, -0.5, 50)
+NO_WORDS = ("word", None, 3, [1])
+NO_FUNCTIONS = ("len", 3)
+
+
+class Net:
+    """What a detector wants of a network, and no more."""
+
+    labels = ()
+    inputs = (PORT,)
+    outputs = (PORT, PORT)
+
+    async def __call__(self, *arrays: Any, **options: Any) -> Any:
+        """No answer."""
+
+    def dequantize(self, result: Any) -> Any:
+        """The result itself."""
+        return result
+
+
+async def waits(given: object) -> str:
+    """A function where only one that answers at once will do."""
+    return str(given)
+
+
+Row = tuple[Callable[..., Any], Mapping[str, Any], str, tuple[Any, ...]]
+
+AUDIO: list[Row] = [
+    (audio.SileroActivity, {}, "net", ("file", None, Net)),
+    (audio.EnergyActivity, {}, "margin_db", NO_NUMBERS),
+    (audio.EnergyActivity, {}, "slope_db", (*NO_NUMBERS, 0)),
+    (audio.SpeechSegments, {}, "threshold", NO_SHARES),
+    (audio.SpeechSegments, {}, "release", NO_SHARES),
+    (audio.SpeechSegments, {}, "least_silence_ns", NO_WHOLE),
+    (audio.SpeechSegments().feed, {"now_ns": 0}, "probability", NO_NUMBERS),
+    (audio.SpeechSegments().feed, {"probability": 0.5}, "now_ns", ("now", None, 0.5, NAN)),
+    (audio.Framer, {"hop": 1}, "size", (*NO_WHOLE, 0)),
+    (audio.Framer, {"size": 4}, "hop", (*NO_WHOLE, 0)),
+    (audio.Framer, {"size": 4, "hop": 1}, "dtype", ("word", str, object, bool, 3)),
+    (audio.OverlapAdd, {"size": 4}, "hop", (*NO_WHOLE, 5)),
+    (audio.hann, {}, "size", (*NO_WHOLE, 0)),
+    (audio.mel_filters, {"fft_size": 512, "bands": 8}, "rate_hz", (*NO_WHOLE, 0)),
+    (audio.mel_filters, {"rate_hz": 16_000, "bands": 8}, "fft_size", (*NO_WHOLE, 1)),
+    (audio.mel_filters, {"rate_hz": 16_000, "fft_size": 512}, "bands", (*NO_WHOLE, 0)),
+    (audio.LogMel, {}, "low_hz", NO_NUMBERS),
+    (audio.LogMel, {}, "floor", (*NO_NUMBERS, 0)),
+    (audio.LogMel, {}, "scale", ("bark", None, ["htk"])),
+    (audio.LogMel, {}, "logarithm", ("log2", None, ROWS)),
+    (audio.hertz_to_mel, {}, "hertz", ("word", None, ROWS.astype(bool), [[1], [1, 2]])),
+    (audio.mfcc, {"count": 1}, "log_mel", ("word", None, ROWS.astype(str))),
+    (audio.mfcc, {"log_mel": ROWS}, "count", (*NO_WHOLE, 0)),
+    (audio.fixed_rfft, {}, "samples", ("word", None, ROWS)),
+    (audio.whisper_features, {"samples": ROWS[0]}, "seconds", ("1", NAN, INF, -1, True)),
+    (audio.whisper_scaled, {}, "log_mel", ("word", None)),
+    (audio.MicroFrontend, {}, "config", ("word", 0, {}, audio.MicroFrontendConfig)),
+]
+
+MICRO_FRONTEND: list[tuple[str, tuple[Any, ...]]] = [
+    ("rate_hz", NO_WHOLE),
+    ("step_ms", NO_WHOLE),
+    ("channels", (*NO_WHOLE, 0)),
+    ("high_hz", NO_NUMBERS),
+    ("smoothing_bits", (*NO_WHOLE, 32)),
+    ("gain_bits", (*NO_WHOLE, 32)),
+    ("even_smoothing", NO_SHARES),
+    ("offset", (*NO_NUMBERS, 0)),
+    ("scale_shift", (*NO_WHOLE, 17)),
+]
+
+HEADS: list[Row] = [
+    (vision.AnchorHead, {"anchors": ROWS}, "order", ("yx", None, 3)),
+    (vision.AnchorHead, {"anchors": ROWS}, "variances", (0.1, (0.1, 0.2), None)),
+    (vision.AnchorHead, {"anchors": ROWS}, "background", ("0", 0.5, True)),
+    (vision.CornerHead, {}, "scores", ("logit", None)),
+    (vision.CornerHead, {}, "order", ("xy", None)),
+    (vision.PostprocessHead, {}, "order", ("xy", None)),
+    (vision.DistanceHead, {}, "cells", ((), (0,), 8, "8", (8.5,))),
+    (vision.DistanceHead, {}, "scores", ("logit",)),
+    (vision.YoloHead, {}, "scores", ("logit", None)),
+    (vision.YoloGridHead, {}, "anchors", ((), ((3, 4),), "x", 3)),
+    (vision.YoloGridHead, {"anchors": (((3.0, 4.0),),)}, "spread", NO_NUMBERS),
+    (vision.anchors_on_grids, {"cells": (8,), "sides": ((4,),)}, "size", (64, "ab", (0, 4))),
+    (vision.anchors_on_grids, {"size": (64, 64), "sides": ((4,),)}, "cells", (8, "8", (0,), ())),
+]
+
+VISION: list[Row] = [
+    (vision.Boxes.of, {}, "names", NO_WORDS),
+    (vision.Boxes.of, {}, "corners", ("word", ROWS.astype(str), ROWS.astype(complex))),
+    (BOXES.chosen, {}, "which", (0, None, "word", [7], [0.5])),
+    (BOXES.above, {}, "threshold", NO_NUMBERS),
+    (vision.areas, {}, "corners", ([[1, 2, 3, 4]], ROWS[0], ROWS[:, :3])),
+    (vision.overlaps, {"a": ROWS}, "b", ([[1, 2, 3, 4]], ROWS[0])),
+    (vision.suppressed, {}, "boxes", ([], ROWS, None)),
+    (vision.suppressed, {"boxes": BOXES}, "overlap", NO_SHARES),
+    (vision.suppressed, {"boxes": BOXES}, "threshold", NO_NUMBERS),
+    (vision.suppressed, {"boxes": BOXES}, "most", ("1", 1.5, -1, NAN, True)),
+    (vision.suppressed, {"boxes": BOXES}, "soft_sigma", ("1", NAN, INF, 0, True)),
+    (vision.average_precisions, {"truth": [BOXES]}, "found", (BOXES, [ROWS], None)),
+    (vision.average_precisions, {"found": [], "truth": []}, "overlap", NO_SHARES),
+    (vision.Tracker, {}, "overlap", (*NO_SHARES, 0)),
+    (vision.Tracker, {}, "patience_ns", NO_WHOLE),
+    (vision.Tracker, {}, "confirmations", (*NO_WHOLE, 0)),
+    (vision.Tracker().update, {"now_ns": 0}, "boxes", ([], [BOXES], ROWS, None)),
+    (vision.Tracker().update, {"boxes": BOXES}, "now_ns", ("now", None, 0.5, NAN)),
+    (vision.Tracker().expected, {}, "now_ns", ("now", None, 0.5, NAN)),
+    (vision.draw, {"picture": PICTURE}, "boxes", ([], [BOXES], ROWS, None)),
+    (vision.draw, {"picture": PICTURE, "boxes": BOXES}, "caption", (*NO_FUNCTIONS, waits)),
+    (vision.draw, {"picture": PICTURE, "boxes": BOXES}, "color", ((), "red", (3,), None)),
+    (vision.draw, {"picture": PICTURE, "boxes": BOXES}, "thickness", (*NO_WHOLE[:1], 0, 1.5)),
+    (vision.Canvas(PICTURE).fill, {"window": (0, 0, 1, 1)}, "color", ("red", None, 3, ("a",) * 3)),
+    (vision.Canvas(PICTURE).text, {"left": 0, "top": 0, "color": (0, 0, 0)}, "text", (None, 3)),
+    (vision.prepare, {"picture": PICTURE, "net": PORT}, "fill", (*NO_WHOLE, 300)),
+    (vision.prepare, {"picture": PICTURE, "net": PORT}, "fit", ("best", None, ROWS)),
+    (
+        vision.prepare,
+        {"picture": PICTURE, "net": PORT},
+        "window",
+        ("abcd", (0, 0, 1), (0, 0, 1.5, 1)),
+    ),
+    (vision.prepare, {"picture": PICTURE, "net": PORT}, "out", ("word", [1], ROWS)),
+    (vision.prepare, {"picture": PICTURE, "net": OPEN}, "size", (8, "ab", (8,), (8, 0), (8.0, 8))),
+    (vision.prepare, {"picture": PICTURE, "net": GRAY}, "normalization", (vision.IMAGENET,)),
+    (vision.Normalization, {}, "mean", (0.5, "word", (NAN,), ("a",), (1.0, 2.0))),
+    (vision.Normalization, {}, "deviation", ((0.0,), (INF,), None)),
+    (vision.placement, {"width": 8, "height": 8}, "into", (8, "ab", (8, 8, 3), (0, 4))),
+    (vision.placement, {"height": 8, "into": (8, 8)}, "width", (*NO_WHOLE, 0)),
+    (vision.placement(8, 8, (4, 4)).to_picture, {}, "boxes", (ROWS, None)),
+    (vision.resized, {"pixels": PICTURE}, "size", (8, "ab", (8.5, 8), (1 << 17, 4))),
+    (vision.Detector, {"head": vision.YoloHead()}, "net", ("file", None, Net)),
+    (vision.Detector, {"net": Net()}, "head", (vision.YoloHead, "yolo", None)),
+]
+
+DETECTOR: list[tuple[str, tuple[Any, ...]]] = [
+    ("threshold", NO_SHARES),
+    ("overlap", NO_SHARES),
+    ("most", ("1", 1.5, -1, True)),
+    ("names", NO_WORDS),
+    ("outputs", NO_WORDS),
+    ("fit", ("best", None)),
+]
+
+
+def cases() -> Iterator[Any]:
+    """Each wrong value by itself."""
+    micro: list[Row] = [
+        (lambda **given: audio.MicroFrontend(audio.MicroFrontendConfig(**given)), {}, name, values)
+        for name, values in MICRO_FRONTEND
+    ]
+    detector: list[Row] = [
+        (vision.Detector, {"net": Net(), "head": vision.CornerHead()}, name, values)
+        for name, values in DETECTOR
+    ]
+    for call, given, name, values in (*AUDIO, *micro, *HEADS, *VISION, *detector):
+        where = getattr(call, "__qualname__", "MicroFrontendConfig").replace("<lambda>", "")
+        for value in values:
+            yield pytest.param(call, given, name, value, id=f"{where}-{name}-{told(value)}")
+
+
+@pytest.mark.parametrize(("call", "given", "name", "value"), list(cases()))
+def test_what_is_no_argument(
+    call: Callable[..., Any], given: Mapping[str, Any], name: str, value: object
+) -> None:
+    key = "colors" if call is vision.draw and name == "color" else name
+    with pytest.raises(InvalidArgument, match=name):
+        call(**given, **{key: value})
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("now", "'now'"),
+        (ROWS, "an array of float32 [2, 4]"),
+        (waits, "the coroutine function waits"),
+        (len, "the function len"),
+        (object(), "of type object"),
+        ("x" * 100, "of type str"),
+    ],
+)
+def test_values_are_told_in_few_words(value: object, words: str) -> None:
+    assert told(value) == words
+
+
+def test_numbers_of_numpy_are_numbers_and_what_is_allowed_passes() -> None:
+    for value in (0, 1, 0.5, np.float32(0.5), np.int64(1)):
+        check_number("x", value, 0, 1)
+    with pytest.raises(InvalidArgument, match="finite"):
+        check_number("x", 10**400)
+    check_words("names", ("a", "b"))
+    check_words("names", [])
+    check_function("f", print, "a function")
