@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nnasync import audio, vision
+from nnasync import audio, streaming, vision
 from nnasync._core.arguments import check_function, check_number, check_words, told
 from nnasync._core.execution import Port
 from nnasync.errors import InvalidArgument
+from nnasync.streaming import webrtc
 
 NAN, INF = math.nan, math.inf
 ROWS = np.ones((2, 4), np.float32)
@@ -25,6 +26,8 @@ PICTURE = np.zeros((20, 30, 3), np.uint8)
 PORT = Port("picture", (1, 8, 8, 3), np.dtype(np.float32), 0.0, 0, 0)
 OPEN = Port("picture", (1, 0, 0, 3), np.dtype(np.float32), 0.0, 0, 0)
 GRAY = Port("picture", (1, 8, 8, 1), np.dtype(np.float32), 0.0, 0, 0)
+
+SOURCE = streaming.synthetic(int, rate_hz=1)
 
 NO_NUMBERS = ("1", None, [1], NAN, INF, True)
 NO_WHOLE = (*NO_NUMBERS, 1.5, -1)
@@ -160,6 +163,92 @@ VISION: list[Row] = [
     (vision.Detector, {"net": Net()}, "head", (vision.YoloHead, "yolo", None)),
 ]
 
+
+async def nothing(given: object) -> None:
+    """What a stage awaits."""
+
+
+def stage_of(method: str) -> Callable[..., Any]:
+    """A method of a stream, which makes the next stage in a graph of its own."""
+    found: Callable[..., Any] = getattr(streaming.Graph().source(SOURCE), method)
+    return found
+
+
+NO_TIMES = ("1", NAN, INF, 0, -1, True)
+NO_NS = ("now", 0.5, NAN, True)
+NO_RATES = (*NO_NUMBERS, 0)
+NO_COUNTS = (*NO_WHOLE, 0)
+
+SOURCES: list[Row] = [
+    (streaming.synthetic, {"rate_hz": 1}, "make", ("len", None, 3)),
+    (streaming.synthetic, {"make": int}, "rate_hz", NO_RATES),
+    (streaming.synthetic, {"make": int, "rate_hz": 1}, "count", (*NO_NS, -1)),
+    (streaming.synthetic, {"make": int, "rate_hz": 1}, "start_ns", NO_NS),
+    (streaming.synthetic, {"make": int, "rate_hz": 1}, "pace", ("slow", None, ROWS)),
+    (streaming.video_file, {}, "path", (None, 3, b"x.mp4")),
+    (streaming.video_file, {"path": "x.mp4"}, "size", (8, "ab", (8, 0), (8.0, 8), (8,))),
+    (streaming.video_file, {"path": "x.mp4"}, "pixels", ("rgb", None, ["gray"])),
+    (streaming.video_file, {"path": "x.mp4"}, "open_timeout_s", NO_TIMES),
+    (streaming.audio_file, {}, "path", (None, 3, b"x.wav")),
+    (streaming.audio_file, {"path": "x.wav"}, "rate_hz", NO_COUNTS),
+    (streaming.audio_file, {"path": "x.wav"}, "hop", NO_COUNTS),
+    (streaming.open_video, {}, "where", (None, 0.5, b"x", ["x"])),
+    (streaming.open_audio, {}, "where", (None, 0, b"x")),
+    (streaming.camera, {}, "index", (-1, None, 0.5, True)),
+    (streaming.camera, {}, "rate_hz", NO_RATES),
+    (streaming.camera, {}, "on_event", (*NO_FUNCTIONS, waits)),
+    (streaming.camera, {}, "retry", (3, "often", streaming.Backoff)),
+    (streaming.microphone, {}, "name", (None, 0)),
+    (streaming.microphone, {}, "hop", NO_COUNTS),
+    (streaming.network, {}, "url", (None, 3, b"tcp://127.0.0.1:1")),
+    (streaming.network, {"url": "tcp://127.0.0.1:1"}, "options", ("x", 3, {"x": 1}, [])),
+    (streaming.network, {"url": "tcp://127.0.0.1:1"}, "uniform", (0.5, waits)),
+    (streaming.Backoff, {}, "first_s", NO_RATES),
+    (streaming.Backoff, {}, "factor", (*NO_NUMBERS, 0.5)),
+    (streaming.Backoff, {}, "jitter", NO_SHARES),
+    (streaming.Backoff, {}, "attempts", ("1", 0, 1.5, NAN, True)),
+    (webrtc.PeerLimits, {}, "channels", NO_WHOLE),
+    (webrtc.PeerLimits, {}, "connect_timeout_s", NO_RATES),
+]
+
+SINKS: list[Row] = [
+    (streaming.audio_recorder, {}, "path", (None, 3, b"x.wav")),
+    (streaming.audio_recorder, {"path": "x.wav"}, "rate_hz", NO_COUNTS),
+    (streaming.audio_recorder, {"path": "x.wav"}, "most_silence_s", (*NO_NUMBERS, -1)),
+    (streaming.audio_recorder, {"path": "x.wav"}, "times", ("both", None)),
+    (streaming.video_recorder, {"path": "x.mp4"}, "draw", (*NO_FUNCTIONS, waits)),
+    (streaming.video_recorder, {"path": "x.mp4"}, "codec", (None, 3)),
+    (streaming.video_recorder, {"path": "x.mp4"}, "options", ("x", {"crf": 23})),
+    (streaming.results_file, {}, "path", (None, 3)),
+    (streaming.results_file, {"path": "x.csv"}, "row", (*NO_FUNCTIONS, waits)),
+    (streaming.JpegWriter, {}, "quality", (*NO_WHOLE, 32)),
+    (streaming.PictureServer, {}, "viewers", NO_COUNTS),
+    (streaming.PictureServer, {}, "draw", (*NO_FUNCTIONS, waits)),
+]
+
+STAGES: list[Row] = [
+    (streaming.Stage, {"call": nothing}, "capacity", NO_COUNTS),
+    (streaming.Stage, {"call": nothing}, "concurrency", NO_COUNTS),
+    (streaming.Stage, {"call": nothing}, "backlog", NO_WHOLE),
+    (streaming.Stage, {"call": nothing}, "budget_ns", NO_NS),
+    (streaming.Stage, {"call": nothing}, "priority", ("high", 2)),
+    (streaming.Stage, {"call": nothing}, "prepare", (*NO_FUNCTIONS, waits)),
+    (streaming.Stage, {"call": nothing}, "on_settled", (*NO_FUNCTIONS, waits)),
+    (streaming.Graph, {}, "on_settled", (*NO_FUNCTIONS, waits)),
+    (streaming.Graph, {}, "now", (None, 3, waits)),
+    (streaming.Graph().source, {"source": SOURCE}, "name", (3, len)),
+    (streaming.Graph().source, {"source": SOURCE}, "priority", (2,)),
+    (stage_of("map"), {"call": nothing}, "concurrency", NO_COUNTS),
+    (stage_of("map"), {"call": nothing}, "priority", ("high", 2)),
+    (stage_of("map"), {"call": nothing}, "on_error", ("skip", None, 3)),
+    (stage_of("batch"), {}, "size", NO_COUNTS),
+    (stage_of("batch"), {"size": 2}, "wait_ns", (*NO_NS, -1)),
+    (stage_of("window"), {}, "size", NO_COUNTS),
+    (stage_of("window"), {"size": 2}, "hop", NO_COUNTS),
+    (stage_of("rate"), {}, "rate_hz", NO_RATES),
+    (stage_of("output"), {}, "capacity", NO_COUNTS),
+]
+
 DETECTOR: list[tuple[str, tuple[Any, ...]]] = [
     ("threshold", NO_SHARES),
     ("overlap", NO_SHARES),
@@ -180,7 +269,16 @@ def cases() -> Iterator[Any]:
         (vision.Detector, {"net": Net(), "head": vision.CornerHead()}, name, values)
         for name, values in DETECTOR
     ]
-    for call, given, name, values in (*AUDIO, *micro, *HEADS, *VISION, *detector):
+    for call, given, name, values in (
+        *AUDIO,
+        *micro,
+        *HEADS,
+        *VISION,
+        *detector,
+        *SOURCES,
+        *SINKS,
+        *STAGES,
+    ):
         where = getattr(call, "__qualname__", "MicroFrontendConfig").replace("<lambda>", "")
         for value in values:
             yield pytest.param(call, given, name, value, id=f"{where}-{name}-{told(value)}")

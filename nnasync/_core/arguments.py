@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Collection, Sequence
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from nnasync.errors import InvalidArgument
 from nnasync.hal import Array
 
 _LONGEST = 60
+_LONGEST_SIDE = 1 << 16
 
 
 def is_finite(value: object) -> bool:
@@ -30,12 +32,16 @@ def is_finite(value: object) -> bool:
         return False
 
 
+def is_whole(value: object) -> bool:
+    """Whether it is a whole number, Python's or numpy's."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
 def check_whole(
     name: str, value: object, least: int | None = None, most: int | None = None
 ) -> None:
     """Raise InvalidArgument unless it is a whole number from `least` to `most`."""
-    is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not is_whole or not _is_within(value, least, most):
+    if not is_whole(value) or not _is_within(value, least, most):
         raise _wrong(name, value, "a whole number", _range(least, most))
 
 
@@ -52,6 +58,16 @@ def check_positive(name: str, value: object, most: float | None = None) -> None:
     if not is_finite(value) or _is_within(value, None, 0) or not _is_within(value, None, most):
         rest = "" if most is None else f" and at most {most}"
         raise _wrong(name, value, "a finite number", f" above 0{rest}")
+
+
+def or_none(check: Callable[..., None], name: str, value: object, *arguments: Any) -> None:
+    """Run a check on what may be None as well, which its error says."""
+    if value is None:
+        return
+    try:
+        check(name, value, *arguments)
+    except InvalidArgument as error:
+        raise InvalidArgument(f"{error}, or None") from None
 
 
 def check_share(name: str, value: object) -> None:
@@ -71,6 +87,12 @@ def check_kind(name: str, value: object, kind: type | tuple[type, ...], wanted: 
         raise _wrong(name, value, wanted, "")
 
 
+def check_callable(name: str, value: object, wanted: str) -> None:
+    """Raise InvalidArgument unless it can be called, and awaited perhaps."""
+    if not callable(value):
+        raise _wrong(name, value, wanted, "")
+
+
 def check_function(name: str, value: object, wanted: str) -> None:
     """Raise InvalidArgument unless it can be called and answers at once, as no coroutine does."""
     if not callable(value) or inspect.iscoroutinefunction(value):
@@ -84,6 +106,36 @@ def check_words(name: str, values: object) -> None:
     )
     if not all(isinstance(word, str) for word in row):
         raise _wrong(name, values, "a tuple or list of str", "")
+
+
+def check_size(name: str, size: object) -> None:
+    """Raise InvalidArgument for what is not (height, width), each from 1 to 65536."""
+    if not isinstance(size, tuple | list) or list(map(_is_side, size)) != [True, True]:
+        raise InvalidArgument(
+            f"{name} is {told(size)}, it must be (height, width), two whole numbers from 1 to "
+            f"{_LONGEST_SIDE}"
+        )
+
+
+def _is_side(side: object) -> bool:
+    return isinstance(side, int | np.integer) and bool(1 <= side <= _LONGEST_SIDE)
+
+
+def check_options(name: str, values: object) -> None:
+    """Raise InvalidArgument unless it is a mapping of words to words."""
+    pairs = values.items() if isinstance(values, Mapping) else ((None, None),)
+    if not all(isinstance(word, str) for pair in pairs for word in pair):
+        raise _wrong(name, values, "a dict of str to str", "")
+
+
+def path_of(name: str, path: object) -> str:
+    """A path as text; raises InvalidArgument for what is neither str nor os.PathLike.
+
+    What it is is not shown: it may be an address with a password.
+    """
+    if isinstance(path, str | os.PathLike):
+        return os.fsdecode(path)
+    raise InvalidArgument(f"{name} is of type {type(path).__name__}, it must be a str or a path")
 
 
 def numbers(name: str, values: Any) -> Array:

@@ -16,8 +16,9 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from nnasync._core.arguments import check_positive, or_none
 from nnasync._core.clock import now_ns
-from nnasync.errors import DeviceUnavailable, InvalidArgument
+from nnasync.errors import DeviceUnavailable
 
 PATIENCE_S = 10.0
 """How long opening a file or an address may take, and how long nothing may come from it."""
@@ -39,10 +40,7 @@ class Reading:
     ) -> None:
         limits = {"open_timeout_s": open_timeout_s, "read_timeout_s": read_timeout_s}
         for limit, value in limits.items():
-            if value is not None and not (math.isfinite(value) and value > 0):
-                raise InvalidArgument(
-                    f"{limit} is {value}, it must be a positive number of seconds, or None"
-                )
+            or_none(check_positive, limit, value)
         self.name = name
         self.open_timeout_s = open_timeout_s
         self.read_timeout_s = read_timeout_s

@@ -15,6 +15,7 @@ import os
 import random
 from collections.abc import Callable
 
+from nnasync._core.arguments import check_kind, check_positive, check_whole, path_of
 from nnasync.streaming.blocking_reader import DEVICE_PATIENCE_S, Reading
 from nnasync.streaming.network.backoff import Backoff
 from nnasync.streaming.network.connection import Address
@@ -49,7 +50,8 @@ def camera(
     pictures that were not taken in time are dropped in the account of the source, and broken ones
     failed. A camera that comes back may have another number; its path below /dev/v4l/by-id stays.
     """
-    path = f"/dev/video{index}" if isinstance(index, int) else os.fspath(index)
+    path = camera_path(index)
+    check_positive("rate_hz", rate_hz)
     address = _device(path, "v4l2", {"framerate": str(rate_hz)}, open_timeout_s, read_timeout_s)
     return NetworkStream(address, retry, on_event, uniform).video(size=size, pixels=pixels)
 
@@ -74,8 +76,17 @@ def microphone(
     /usr/share/alsa and its alsa.conf, if they are there and the variables are not set. ALSA itself
     writes to stderr about a device that it cannot open.
     """
+    check_kind("name", name, str, 'a str, such as "default"')
     address = _device(name, "alsa", {}, open_timeout_s, read_timeout_s)
     return NetworkStream(address, retry, on_event, uniform).audio(rate_hz=rate_hz, hop=hop)
+
+
+def camera_path(index: object) -> str:
+    """The file of a camera, by its number or its path; raises InvalidArgument for what is none."""
+    if isinstance(index, str | os.PathLike):
+        return path_of("index", index)
+    check_whole("index", index, 0)
+    return f"/dev/video{index}"
 
 
 def _device(

@@ -6,6 +6,7 @@ import os
 import re
 from urllib.parse import unquote, urlsplit
 
+from nnasync._core.arguments import path_of
 from nnasync.errors import InvalidArgument
 from nnasync.streaming.devices import camera, microphone
 from nnasync.streaming.network import network
@@ -21,7 +22,9 @@ def open_video(
     What lies below /dev/v4l is a camera, too. See `camera`, `network` and `video_file`: they have
     more options, and say what reading raises.
     """
-    name = str(where) if isinstance(where, int) else os.fspath(where)
+    if isinstance(where, int):
+        return camera(where, size=size, pixels=pixels)
+    name = path_of("where", where)
     if name.isdecimal():
         return camera(int(name), size=size, pixels=pixels)
     if re.match(r"/dev/(video\d+$|v4l/)", name):
@@ -39,7 +42,7 @@ def open_audio(
     See `microphone`, `network` and `audio_file`: they have more options, and say what reading
     raises. Raises InvalidArgument for the name of a file that is not there.
     """
-    name = os.fspath(where)
+    name = path_of("where", where)
     if _is_address(name):
         return network(name).audio(rate_hz=rate_hz, hop=hop)
     path = _path(name)

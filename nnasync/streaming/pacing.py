@@ -11,8 +11,9 @@ from collections.abc import Awaitable, Callable
 import anyio
 import anyio.lowlevel
 
+from nnasync._core.arguments import check_choice
 from nnasync._core.clock import now_ns
-from nnasync.errors import InvalidArgument
+from nnasync.streaming.arguments import check_ns
 from nnasync.streaming.item import Pace
 
 Sleep = Callable[[float], Awaitable[None]]
@@ -33,8 +34,8 @@ class Pacer:
         now: Callable[[], int] = now_ns,
         sleep: Sleep = anyio.sleep,
     ) -> None:
-        if pace not in ("real-time", "fast"):
-            raise InvalidArgument(f'pace is {pace!r}, it must be "real-time" or "fast"')
+        check_choice("pace", pace, ("real-time", "fast"))
+        check_ns("start_ns", start_ns, None)
         self.pace = pace
         self.start_ns = start_ns
         self._now = now

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import math
 
-from nnasync.errors import InvalidArgument
+from nnasync._core.arguments import check_positive
 
 
 class RateLimit:
     """Decides for one item after the other; raises InvalidArgument for a rate that is none."""
 
     def __init__(self, rate_hz: float) -> None:
-        if not (math.isfinite(rate_hz) and rate_hz > 0):
-            raise InvalidArgument(f"rate_hz is {rate_hz}, it must be positive and finite")
+        check_positive("rate_hz", rate_hz)
         self.period_ns = 1e9 / rate_hz
         self._due_ns = -math.inf
 

@@ -30,11 +30,12 @@ import anyio
 import anyio.abc
 import anyio.lowlevel
 
+from nnasync._core.arguments import check_function, check_whole, or_none
 from nnasync._core.clock import Deadline, now_ns
 from nnasync.errors import BadState, Cancelled, InvalidArgument, MissedDeadline
 from nnasync.hal import Priority, Struct
 from nnasync.streaming.account import Account, Entry, Ledger, Outcome, StreamStatistics
-from nnasync.streaming.arguments import check_budget, check_call
+from nnasync.streaming.arguments import check_budget, check_call, check_priority, check_source
 from nnasync.streaming.item import Item
 from nnasync.streaming.leaving import leave
 
@@ -134,11 +135,14 @@ class Stage:
             ("concurrency", concurrency, 1),
             ("backlog", backlog, 0),
         ):
-            if value < least:
-                raise InvalidArgument(f"{name} is {value}, it must be at least {least}")
+            check_whole(name, value, least)
         check_call("stage", call)
         check_policy("stage", policy)
         check_budget("stage", budget_ns)
+        check_priority("stage", priority)
+        check_function("now", now, "a function that returns nanoseconds")
+        or_none(check_function, "prepare", prepare, "a function of an item's data")
+        or_none(check_function, "on_settled", on_settled, "a function of a Result")
         self._call = call
         self._options: dict[str, Any] = {} if priority is None else {"priority": priority}
         self._policy = policy
@@ -200,6 +204,7 @@ class Stage:
                 "put what is to go on, next_stage.put(Item(result.item.index, "
                 "result.item.captured_ns, result.value, result.item.media_ns))"
             )
+        check_source("stage", source)
         self._check_open()
         tasks = self._entered()
         self._feeding += 1

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import msgspec
 import numpy as np
 
-from nnasync._core.arguments import check_kind, check_share, check_whole, check_words, told
+from nnasync._core.arguments import check_kind, check_share, check_whole, check_words, or_none, told
 from nnasync._core.clock import Deadline
 from nnasync._core.execution.network import Network, check_network
 from nnasync._core.workers.anyio_threads import in_helper_thread
@@ -82,8 +82,7 @@ class Detector:
         check_words("outputs", outputs)
         check_share("threshold", threshold)
         check_share("overlap", overlap)
-        if most is not None:
-            check_whole("most", most, 0)
+        or_none(check_whole, "most", most, 0)
         check_fit(fit)
         check_normalization(normalization)
         self._net = net

@@ -12,7 +12,14 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from nnasync._core.arguments import check_function, check_kind, check_share, check_whole, told
+from nnasync._core.arguments import (
+    check_function,
+    check_kind,
+    check_share,
+    check_whole,
+    or_none,
+    told,
+)
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Array
 from nnasync.memory import Pool
@@ -184,10 +191,8 @@ def draw(
         raise InvalidArgument(f"boxes are drawn in at least one color, not in {told(colors)}")
     for color in colors:
         _check_color(color)
-    if caption is not None:
-        check_function("caption", caption, "a function of a Box that returns a str")
-    if thickness is not None:
-        check_whole("thickness", thickness, 1)
+    or_none(check_function, "caption", caption, "a function of a Box that returns a str")
+    or_none(check_whole, "thickness", thickness, 1)
     canvas = picture if isinstance(picture, Canvas) else Canvas(picture)
     small = min(canvas.width, canvas.height)
     thick = thickness or max(round(small / 240), 1)

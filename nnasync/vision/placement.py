@@ -11,12 +11,11 @@ from typing import Literal, TypeAlias
 import msgspec
 import numpy as np
 
-from nnasync._core.arguments import check_choice, check_whole
+from nnasync._core.arguments import check_choice, check_size, check_whole
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Array, Struct
 from nnasync.vision.boxes import Boxes, check_boxes
 from nnasync.vision.pictures import Window, check_window
-from nnasync.vision.resizing import check_size
 
 Fit: TypeAlias = Literal["letterbox", "crop", "stretch"]
 """How a picture gets into another shape: with bars, with parts cut off, or distorted."""

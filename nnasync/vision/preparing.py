@@ -17,13 +17,12 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from nnasync._core.arguments import check_whole, is_finite, told
+from nnasync._core.arguments import check_size, check_whole, is_finite, or_none, told
 from nnasync._core.execution import Port
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Array, Struct
 from nnasync.vision.pictures import Picture, Window, pixels_of, size_of
 from nnasync.vision.placement import Fit, Placement, placement
-from nnasync.vision.resizing import check_size
 
 _BYTES = (np.dtype(np.uint8), np.dtype(np.int8))
 
@@ -175,8 +174,7 @@ def check_normalization(normalization: Normalization | None) -> None:
 
 
 def _sides(sides: Sequence[int], size: tuple[int, int] | None, port: Port) -> tuple[int, int]:
-    if size is not None:
-        check_size("size", size)
+    or_none(check_size, "size", size)
     found = tuple(sides) if 0 not in sides or size is None else tuple(size)
     if 0 in found:
         raise InvalidArgument(

@@ -12,11 +12,9 @@ import functools
 
 import numpy as np
 
-from nnasync._core.arguments import told
+from nnasync._core.arguments import check_size, told
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Array
-
-_LONGEST_SIDE = 1 << 16
 
 
 def resized(pixels: Array, size: tuple[int, int]) -> Array:
@@ -40,19 +38,6 @@ def resized(pixels: Array, size: tuple[int, int]) -> Array:
     if pixels.dtype == np.uint8:
         return (both + np.float32(0.5)).astype(np.uint8)
     return both
-
-
-def check_size(name: str, size: object) -> None:
-    """Raise InvalidArgument for what is not (height, width), each from 1 to 65536."""
-    if not isinstance(size, tuple | list) or list(map(_is_side, size)) != [True, True]:
-        raise InvalidArgument(
-            f"{name} is {told(size)}, it must be (height, width), two whole numbers from 1 to "
-            f"{_LONGEST_SIDE}"
-        )
-
-
-def _is_side(side: object) -> bool:
-    return isinstance(side, int | np.integer) and bool(1 <= side <= _LONGEST_SIDE)
 
 
 def _blended(pixels: Array, size: int, axis: int) -> Array:

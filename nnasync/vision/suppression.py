@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from nnasync._core.arguments import check_number, check_positive, check_share, check_whole
+from nnasync._core.arguments import check_number, check_positive, check_share, check_whole, or_none
 from nnasync.hal import Array
 from nnasync.vision.boxes import Boxes, check_boxes, overlaps
 
@@ -35,10 +35,8 @@ def suppressed(
     check_boxes("boxes", boxes)
     check_share("overlap", overlap)
     check_number("threshold", threshold)
-    if soft_sigma is not None:
-        check_positive("soft_sigma", soft_sigma)
-    if most is not None:
-        check_whole("most", most, 0)
+    or_none(check_positive, "soft_sigma", soft_sigma)
+    or_none(check_whole, "most", most, 0)
     ranked = boxes.above(threshold).sorted()
     if soft_sigma is None:
         return ranked.chosen(_hard(ranked, overlap, most, per_class=per_class))

@@ -12,7 +12,7 @@ import pytest
 from nnasync.errors import InvalidArgument
 from nnasync.streaming import Graph, Stage, camera
 from nnasync.streaming.sources import media
-from tests.streaming.graph_rig import items
+from tests.streaming.graph_rig import items, recording
 
 
 async def answer(data: Any, *, deadline: Any = None) -> Any:
@@ -72,3 +72,25 @@ def test_what_is_no_backoff() -> None:
     retry: Any = 5
     with pytest.raises(InvalidArgument, match=r"retry is 5, it must be a Backoff"):
         camera(retry=retry)
+
+
+@pytest.mark.parametrize("way", ["filter", "split"])
+def test_a_predicate_that_is_awaited_would_always_be_true(way: str) -> None:
+    with pytest.raises(InvalidArgument, match=r"coroutine function answer.*stream\.map\(call\)"):
+        getattr(Graph().source(items([])), way)(answer)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("way", ["filter", "split"])
+async def test_a_predicate_that_returns_an_awaitable_fails_the_item(way: str) -> None:
+    graph = Graph()
+    getattr(recording(graph, 3), way)(lambda data: answer(data), name="asked")
+    await graph.run()
+    assert graph.account().stages["asked"].failed == 3
+    assert "returns an awaitable" in str(graph.errors()["asked"])
+
+
+def test_streams_of_a_graph_are_joined_and_nothing_else() -> None:
+    stream: Any = items([])
+    with pytest.raises(InvalidArgument, match="streams of this graph"):
+        Graph().join(stream)

@@ -14,9 +14,11 @@ from typing import Any, Literal
 
 import anyio
 
+from nnasync._core.arguments import check_choice, check_whole
 from nnasync.batching.rule import latest_start_ns
 from nnasync.errors import InvalidArgument
 from nnasync.streaming.account import Entry, Outcome
+from nnasync.streaming.arguments import check_ns
 from nnasync.streaming.graph.node import Context, Inlet, Node
 from nnasync.streaming.graph.stages import CallNode, Queued
 from nnasync.streaming.item import Item
@@ -60,9 +62,10 @@ class BatchNode(Queued):
         capacity: int,
     ) -> None:
         """Raises InvalidArgument for a size or a time out of range."""
+        check_whole(f"{name}: size", size, 1)
+        check_whole(f"{name}: capacity", capacity, 1)
+        check_ns(f"{name}: wait_ns", wait_ns)
         super().__init__(context, name, policy=policy, capacity=max(size, capacity))
-        if size < 1 or (wait_ns is not None and wait_ns < 0):
-            raise InvalidArgument(f"{name}: size is {size} and wait_ns {wait_ns}: 1 and 0 at least")
         self._size = size
         self._wait_ns = wait_ns
         self._first_ns = 0
@@ -150,8 +153,8 @@ class WindowNode(Node):
     def __init__(self, context: Context, name: str, size: int, hop: int) -> None:
         """Raises InvalidArgument for sizes below 1."""
         super().__init__(context, name)
-        if size < 1 or hop < 1:
-            raise InvalidArgument(f"{name}: size is {size} and hop {hop}, both must be at least 1")
+        check_whole(f"{name}: size", size, 1)
+        check_whole(f"{name}: hop", hop, 1)
         self._size, self._hop = size, hop
         self._held: deque[_Held] = deque()
         self._used = 0
@@ -283,12 +286,9 @@ class JoinNode(Node):
     ) -> None:
         """Raises InvalidArgument for an unknown mode and numbers out of range."""
         super().__init__(context, name)
-        if mode not in ("nearest", "latest", "interpolated"):
-            raise InvalidArgument(
-                f'{name}: mode is {mode!r}, not "nearest", "latest" or "interpolated"'
-            )
-        if capacity < 1 or (tolerance_ns is not None and tolerance_ns < 0):
-            raise InvalidArgument(f"{name}: capacity must be 1 or more, tolerance_ns 0 or more")
+        check_choice(f"{name}: mode", mode, ("nearest", "latest", "interpolated"))
+        check_whole(f"{name}: capacity", capacity, 1)
+        check_ns(f"{name}: tolerance_ns", tolerance_ns)
         self._mode = mode
         self._tolerance_ns = math.inf if tolerance_ns is None else tolerance_ns
         self._capacity = capacity

@@ -15,7 +15,6 @@ policy says what is lost, and the account of the graph says where.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import AsyncIterable, Callable, Sequence
 from types import TracebackType
 from typing import Any, Self, TypedDict, Unpack
@@ -24,12 +23,13 @@ import anyio
 import anyio.abc
 import anyio.lowlevel
 
+from nnasync._core.arguments import check_function, check_kind, or_none
 from nnasync._core.clock import now_ns
 from nnasync._core.notebook import html_table
 from nnasync.errors import BadState, InvalidArgument
 from nnasync.hal import Priority, Struct
 from nnasync.streaming.account import Account, StreamStatistics, of_chain
-from nnasync.streaming.arguments import check_call
+from nnasync.streaming.arguments import check_predicate, is_awaited
 from nnasync.streaming.graph.closing import Closing
 from nnasync.streaming.graph.gathering import (
     BatchNode,
@@ -150,13 +150,8 @@ class Stream:
     ) -> Stream:
         """Only items of which `predicate(data)` is true go on."""
         own = self._graph._name(name or named(predicate, "filter"))
-        check_call(own, predicate)
-        node = FilterNode(
-            self._graph,
-            own,
-            lambda item: bool(predicate(item.data)),
-            on_error,
-        )
+        check_predicate(own, predicate)
+        node = FilterNode(self._graph, own, lambda item: predicate(item.data), on_error)
         return self._then(node)
 
     def split(
@@ -164,7 +159,7 @@ class Stream:
     ) -> tuple[Stream, Stream]:
         """Two streams: of the items of which `predicate(data)` is true, and of the others."""
         own = self._graph._name(name or named(predicate, "split"))
-        check_call(own, predicate)
+        check_predicate(own, predicate)
         node = SplitNode(self._graph, own, predicate, on_error)
         self._then(node)
         for way in node.ways:
@@ -228,7 +223,7 @@ class Stream:
         streams that it is the end of.
         """
         own = self._graph._name(name or named(call, "sink"))
-        if _is_awaited(call):
+        if is_awaited(call):
             self._then(
                 CallNode(
                     self._graph,
@@ -266,7 +261,7 @@ class Stream:
         wanted = options.get("name") or named(call, "flat_map" if flat else "map")
         own = self._graph._name(wanted)
         on_error = options.get("on_error", "item")
-        if not _is_awaited(call):
+        if not is_awaited(call):
             return self._then(FunctionNode(self._graph, own, call, flat=flat, on_error=on_error))
         return self._then(
             CallNode(
@@ -299,6 +294,8 @@ class Graph:
     def __init__(
         self, *, now: Callable[[], int] = now_ns, on_settled: OnSettled | None = None
     ) -> None:
+        check_function("now", now, "a function that returns nanoseconds")
+        or_none(check_function, "on_settled", on_settled, "a function of a name, Item and Outcome")
         self.now = now
         self.on_settled = on_settled
         self._nodes: dict[str, Node] = {}
@@ -464,6 +461,7 @@ class Graph:
 
     def _name(self, wanted: str) -> str:
         """A name that no stage has yet."""
+        check_kind("name", wanted, str, "a str")
         name, number = wanted, 1
         while name in self._nodes:
             number += 1
@@ -471,7 +469,7 @@ class Graph:
         return name
 
     def _own(self, streams: Sequence[Stream]) -> Sequence[Stream]:
-        if not streams or any(stream._graph is not self for stream in streams):
+        if not streams or any(getattr(stream, "_graph", None) is not self for stream in streams):
             raise InvalidArgument("streams of this graph are wanted, one at least")
         return streams
 
@@ -484,10 +482,3 @@ def _without_option(unknown: Sequence[str]) -> str:
             "a stage of its own before it, stream.map(prepare).map(net)"
         )
     return f"a stage of a graph has no option {', '.join(unknown)}; it has {known}"
-
-
-def _is_awaited(call: Callable[..., object]) -> bool:
-    """Whether what it returns is to be awaited: of a coroutine function, a network, a burst."""
-    if inspect.iscoroutinefunction(call):
-        return True
-    return inspect.iscoroutinefunction(type(call).__call__)

@@ -13,7 +13,8 @@ from typing import Any, Literal, Protocol
 
 import anyio
 
-from nnasync.errors import InvalidArgument, NNError
+from nnasync._core.arguments import check_choice
+from nnasync.errors import NNError
 from nnasync.streaming.account import Account, Entry, Ledger, Outcome, StreamStatistics
 from nnasync.streaming.item import Item
 
@@ -72,8 +73,7 @@ class Node:
 
     def __init__(self, context: Context, name: str, on_error: ErrorPolicy = "item") -> None:
         """Raises InvalidArgument for an unknown `on_error`."""
-        if on_error not in ("item", "stream", "graph"):
-            raise InvalidArgument(f'on_error is {on_error!r}, not "item", "stream" or "graph"')
+        check_choice(f"{name}: on_error", on_error, ("item", "stream", "graph"))
         self.name = name
         self.ledger = Ledger(None if context.on_settled is None else self._tell_settled)
         self.children: list[Inlet] = []

@@ -14,12 +14,19 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 
+from nnasync._core.arguments import check_whole
 from nnasync._core.clock import Deadline
 from nnasync._core.wakeup import yield_now
 from nnasync.errors import Cancelled, InvalidArgument, MissedDeadline
 from nnasync.hal import Priority
 from nnasync.streaming.account import Account, Entry, Outcome, StreamStatistics
-from nnasync.streaming.arguments import check_budget, check_call, check_source
+from nnasync.streaming.arguments import (
+    check_budget,
+    check_call,
+    check_priority,
+    check_source,
+    not_awaited,
+)
 from nnasync.streaming.graph.closing import Closing
 from nnasync.streaming.graph.node import Context, ErrorPolicy, Node, Signal
 from nnasync.streaming.item import Item, TakeLosses
@@ -45,6 +52,7 @@ class SourceNode(Node):
         super().__init__(context, name, on_error)
         check_source(name, source)
         check_budget(name, budget_ns)
+        check_priority(name, priority)
         self._source = source
         self._closing = closing
         self._take_losses: TakeLosses | None = getattr(source, "take_losses", None)
@@ -142,7 +150,7 @@ class FunctionNode(Node):
         try:
             value = self._function(item if self._whole else item.data)
             if inspect.isawaitable(value):
-                raise _not_awaited(self.name, value)
+                raise not_awaited(self.name, value)
             found = list(value) if self._flat else None
         except Exception as error:
             await self.fail(entry, item, error)
@@ -151,12 +159,6 @@ class FunctionNode(Node):
             await self.pass_on(entry, item.having(value))
         else:
             await spread(self, entry, item, found)
-
-
-def _not_awaited(name: str, value: Awaitable[Any]) -> InvalidArgument:
-    if inspect.iscoroutine(value):
-        value.close()
-    return InvalidArgument(f"{name} returns an awaitable: give `async def` functions, not lambdas")
 
 
 async def spread(node: Node, entry: Entry, item: Item, found: Iterable[Any]) -> None:
@@ -179,7 +181,7 @@ class FilterNode(Node):
         self,
         context: Context,
         name: str,
-        wanted: Callable[[Item], bool],
+        wanted: Callable[[Item], object],
         on_error: ErrorPolicy = "item",
     ) -> None:
         super().__init__(context, name, on_error)
@@ -188,7 +190,7 @@ class FilterNode(Node):
     async def take(self, entry: Entry, item: Item) -> None:
         """Ask the predicate."""
         try:
-            is_wanted = self._wanted(item)
+            is_wanted = _answer(self.name, self._wanted(item))
         except Exception as error:
             await self.fail(entry, item, error)
             return
@@ -196,6 +198,13 @@ class FilterNode(Node):
             await self.pass_on(entry, item)
         else:
             entry.settle(Outcome.FILTERED)
+
+
+def _answer(name: str, value: object) -> bool:
+    """What a predicate says; an awaitable would always be true."""
+    if inspect.isawaitable(value):
+        raise not_awaited(name, value)
+    return bool(value)
 
 
 class SplitNode(Node):
@@ -216,12 +225,12 @@ class SplitNode(Node):
     async def take(self, entry: Entry, item: Item) -> None:
         """Ask the predicate."""
         try:
-            way = self.ways[0] if self._predicate(item.data) else self.ways[1]
+            is_first = _answer(self.name, self._predicate(item.data))
         except Exception as error:
             await self.fail(entry, item, error)
             return
         entry.settle(Outcome.PASSED)
-        await way.put(item)
+        await self.ways[0 if is_first else 1].put(item)
 
 
 class Queued(Node):
@@ -238,8 +247,7 @@ class Queued(Node):
     ) -> None:
         """Raises InvalidArgument for a capacity below 1."""
         super().__init__(context, name, on_error)
-        if capacity < 1:
-            raise InvalidArgument(f"{name}: capacity is {capacity}, it must be at least 1")
+        check_whole(f"{name}: capacity", capacity, 1)
         check_policy(name, policy)
         self.policy = policy
         self.capacity = capacity
@@ -318,9 +326,9 @@ class CallNode(Queued):
     ) -> None:
         """With `closing` it is a sink, which is given items; raises InvalidArgument for numbers."""
         super().__init__(context, name, policy=policy, capacity=capacity, on_error=on_error)
-        if concurrency < 1:
-            raise InvalidArgument(f"{name}: concurrency is {concurrency}, it must be at least 1")
+        check_whole(f"{name}: concurrency", concurrency, 1)
         check_budget(name, budget_ns)
+        check_priority(name, priority)
         self.cost_ns = 0.0
         self._call = call
         self._concurrency = concurrency

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Mapping
 from urllib.parse import SplitResult, urlsplit
 
+from nnasync._core.arguments import check_options, or_none
 from nnasync.errors import InvalidArgument
 from nnasync.streaming.blocking_reader import PATIENCE_S, Reading
 from nnasync.streaming.network.backoff import Backoff
@@ -44,6 +45,9 @@ def network(
     made and lost, on the loop; `uniform` gives random numbers from 0 to 1 for the waits. Raises
     InvalidArgument for what is no address, or limits that are not positive.
     """
+    if not isinstance(url, str):
+        raise InvalidArgument(f"url is of type {type(url).__name__}, it must be a str")
+    or_none(check_options, "options", options)
     name = redacted(url)
     parts = _parts(url)
     if parts is None:

@@ -6,8 +6,7 @@ share, the jitter; the random number is passed in.
 
 from __future__ import annotations
 
-import math
-
+from nnasync._core.arguments import check_number, check_positive, check_share, check_whole, or_none
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Struct
 
@@ -26,17 +25,16 @@ class Backoff(Struct, frozen=True):
     attempts: int | None = None
 
     def __post_init__(self) -> None:
-        if not (0 < self.first_s <= self.longest_s < math.inf):
+        check_positive("first_s", self.first_s)
+        check_positive("longest_s", self.longest_s)
+        check_number("factor", self.factor, 1)
+        check_share("jitter", self.jitter)
+        or_none(check_whole, "attempts", self.attempts, 1)
+        if self.first_s > self.longest_s:
             raise InvalidArgument(
                 f"first_s is {self.first_s} and longest_s {self.longest_s}: "
                 "0 < first_s <= longest_s is wanted"
             )
-        if not 1 <= self.factor < math.inf:
-            raise InvalidArgument(f"factor is {self.factor}, it must be at least 1")
-        if not 0 <= self.jitter <= 1:
-            raise InvalidArgument(f"jitter is {self.jitter}, it must be between 0 and 1")
-        if self.attempts is not None and self.attempts < 1:
-            raise InvalidArgument(f"attempts is {self.attempts}, it must be at least 1, or None")
 
     def wait_s(self, failures: int, uniform: float) -> float | None:
         """How long to wait after so many failures in a row, 1 at least; None to give up.

@@ -139,8 +139,8 @@ class AudioOutlet:
     kind = "audio"
 
     def __init__(self, rate_hz: int, hop: int) -> None:
-        import_av()
         self._hops = Hops(rate_hz, hop)
+        import_av()
         kept = max(4, _SOUND_KEPT_NS * rate_hz // (hop * 1_000_000_000))
         self.mailbox: Mailbox[Kept] = Mailbox(kept)
 

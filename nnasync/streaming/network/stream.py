@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import anyio
 
+from nnasync._core.arguments import check_function, or_none
 from nnasync.hal import Array
 from nnasync.streaming.network.backoff import Backoff
 from nnasync.streaming.network.connection import Address
@@ -33,6 +34,8 @@ class NetworkStream:
         on_event: Callable[[SourceEvent], object] | None,
         uniform: Callable[[], float],
     ) -> None:
+        or_none(check_function, "on_event", on_event, "a function of a SourceEvent")
+        check_function("uniform", uniform, "a function that returns a number from 0 to 1")
         self._keeper = Keeper(address, retry, on_event, uniform)
 
     def video(

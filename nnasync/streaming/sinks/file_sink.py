@@ -15,6 +15,7 @@ from typing import Protocol
 import anyio
 import anyio.to_thread
 
+from nnasync._core.arguments import check_function, path_of
 from nnasync.errors import (
     BadState,
     DeviceUnavailable,
@@ -47,10 +48,11 @@ class FileSink:
     """
 
     def __init__(self, path: str | os.PathLike[str], begin: Callable[[str, Item], Writer]) -> None:
-        self.name = os.path.basename(os.fspath(path))
+        check_function("begin", begin, "a function of a path and an Item that returns a Writer")
+        self._path = path_of("path", path)
+        self.name = os.path.basename(self._path)
         self.written = 0
         """How many items the file took; some may reach the disk only when it is closed."""
-        self._path = os.fspath(path)
         self._begin = begin
         self._writer: Writer | None = None
         self._is_closed = False

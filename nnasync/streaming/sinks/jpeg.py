@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from nnasync.errors import InvalidArgument
+from nnasync._core.arguments import check_whole
 from nnasync.hal import Array
 from nnasync.streaming.sources.media import import_av
 from nnasync.streaming.sources.pictures import frame_of
@@ -18,8 +18,7 @@ class JpegWriter:
     """
 
     def __init__(self, quality: int = 4) -> None:
-        if not 2 <= quality <= 31:
-            raise InvalidArgument(f"quality is {quality}, it must be between 2 and 31")
+        check_whole("quality", quality, 2, 31)
         self._quality = quality
         self._codec: Any = None
         self._count = 0

@@ -14,7 +14,7 @@ from typing import Any
 import anyio
 import anyio.to_thread
 
-from nnasync.errors import InvalidArgument
+from nnasync._core.arguments import check_function, check_whole, or_none
 from nnasync.streaming.graph.node import Signal
 from nnasync.streaming.item import Item
 from nnasync.streaming.sinks.jpeg import JpegWriter
@@ -52,8 +52,8 @@ class PictureServer:
         viewers: int = 16,
         quality: int = 5,
     ) -> None:
-        if viewers < 1:
-            raise InvalidArgument(f"viewers is {viewers}, it must be at least 1")
+        check_whole("viewers", viewers, 1)
+        or_none(check_function, "draw", draw, "a function of an Item that returns a picture")
         self.name = "pictures"
         self.viewing = 0
         """How many look at it now."""

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from nnasync._core.arguments import check_function, or_none, path_of
 from nnasync.errors import InvalidArgument
 from nnasync.streaming.item import Item
 from nnasync.streaming.sinks.file_sink import FileSink, Writer
@@ -36,7 +37,8 @@ def results_file(
 
     Raises InvalidArgument for another suffix, or where pyarrow is missing.
     """
-    suffix = Path(path).suffix.lower()
+    or_none(check_function, "row", row, "a function of an Item that returns a dict")
+    suffix = Path(path_of("path", path)).suffix.lower()
     begin = _FORMATS.get(suffix)
     if begin is None:
         raise InvalidArgument(f"{os.fspath(path)} is none of {', '.join(_FORMATS)}")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import os
 import wave
 
 import numpy as np
 
+from nnasync._core.arguments import check_number, check_whole
 from nnasync.errors import InvalidArgument, ResourceExhaustedPersistent
 from nnasync.hal import Array
 from nnasync.streaming.item import Item
@@ -36,12 +36,8 @@ def audio_recorder(
     InvalidArgument for a rate that is not positive, a negative silence, and other `times`.
     """
     check_times(times)
-    if rate_hz <= 0:
-        raise InvalidArgument(f"rate_hz is {rate_hz}, it must be positive")
-    if not 0 <= most_silence_s < math.inf:
-        raise InvalidArgument(
-            f"most_silence_s is {most_silence_s}, it must be finite and at least 0"
-        )
+    check_whole("rate_hz", rate_hz, 1)
+    check_number("most_silence_s", most_silence_s, 0)
     return FileSink(path, lambda name, first: _Wave(name, first, rate_hz, times, most_silence_s))
 
 

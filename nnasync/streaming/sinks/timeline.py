@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from nnasync.errors import InvalidArgument
+from nnasync._core.arguments import check_choice
 from nnasync.streaming.item import Item
 
 Times = Literal["media", "captured"]
@@ -22,8 +22,7 @@ Times = Literal["media", "captured"]
 
 def check_times(times: str) -> None:
     """Raise InvalidArgument for an unknown kind of times."""
-    if times not in ("media", "captured"):
-        raise InvalidArgument(f'times is {times!r}, it must be "media" or "captured"')
+    check_choice("times", times, ("media", "captured"))
 
 
 class Timeline:

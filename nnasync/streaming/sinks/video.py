@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from fractions import Fraction
 from typing import Any
 
+from nnasync._core.arguments import check_function, check_kind, check_options, or_none
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Array
 from nnasync.streaming.item import Item
@@ -40,6 +41,9 @@ def video_recorder(
     is right for several sources in one recording. Raises InvalidArgument for other `times`.
     """
     check_times(times)
+    or_none(check_function, "draw", draw, "a function of an Item that returns a picture")
+    check_kind("codec", codec, str, "a str")
+    or_none(check_options, "options", options)
     picture = draw or _data_of
 
     def begin(name: str, first: Item) -> _Video:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from nnasync._core.arguments import path_of
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Array
 from nnasync.streaming.blocking_reader import PATIENCE_S, Reading, is_pipe
@@ -44,7 +45,7 @@ def audio_file(
     DeviceUnavailable; None waits for ever. Cancelling ends a wait at once in any case.
     """
     check_hop(rate_hz, hop)
-    name = os.fspath(path)
+    name = path_of("path", path)
     shown = redacted(name)
     reading = Reading(shown, open_timeout_s=open_timeout_s, read_timeout_s=read_timeout_s)
     is_wav = Path(name).suffix.lower() == ".wav" and "://" not in name

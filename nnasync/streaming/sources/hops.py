@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from nnasync.errors import InvalidArgument
+from nnasync._core.arguments import check_whole
 from nnasync.hal import Array
 from nnasync.streaming.sources.media import import_av
 
@@ -24,12 +24,13 @@ _GAP_HOPS = 2
 """A hole in the sound that is longer than so many hops, and 50 ms, begins a new hop behind it."""
 
 _GAP_NS = 50_000_000
+_HIGHEST_HZ = 10_000_000
 
 
 def check_hop(rate_hz: int, hop: int) -> None:
     """Raise InvalidArgument for numbers that make no hops."""
-    if rate_hz <= 0 or hop <= 0:
-        raise InvalidArgument(f"rate_hz {rate_hz} and hop {hop} must be positive")
+    check_whole("rate_hz", rate_hz, 1, _HIGHEST_HZ)
+    check_whole("hop", hop, 1, _HIGHEST_HZ)
 
 
 class Hops:

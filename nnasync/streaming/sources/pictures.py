@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from nnasync._core.arguments import check_choice, check_size
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Array
 from nnasync.memory import ImageFormat, Pool
@@ -28,13 +29,11 @@ _SCALED = {"gray": "gray", "rgb24": "rgb24", "image": "rgb24"}
 
 def check_pixels(pixels: str, size: Size | None) -> None:
     """Raise InvalidArgument for a format that is not one of ours, or for a size that is none."""
-    if pixels not in _SCALED and pixels != "decoded":
-        known = ", ".join(f'"{each}"' for each in _SCALED)
-        raise InvalidArgument(f'pixels is {pixels!r}, it must be {known} or "decoded"')
-    if size is not None and (pixels == "decoded" or len(size) != 2 or min(size) < 1):
-        raise InvalidArgument(
-            f'size is {size!r}: (height, width) of 1 at least is wanted, and none for "decoded"'
-        )
+    check_choice("pixels", pixels, (*_SCALED, "decoded"))
+    if size is not None:
+        check_size("size", size)
+        if pixels == "decoded":
+            raise InvalidArgument(f'size is {size}: frames that are "decoded" keep their own')
 
 
 class Pictures:

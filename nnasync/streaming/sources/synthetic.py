@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from nnasync.errors import InvalidArgument
+from nnasync._core.arguments import check_callable, check_positive, check_whole, or_none
 from nnasync.streaming.item import Pace
 from nnasync.streaming.pacing import Pacer
 from nnasync.streaming.sources.source import Generated, RecordedSource
@@ -23,12 +22,11 @@ def synthetic(
     """A source whose item k is `make(k)`, awaited if it is awaitable, due at k / `rate_hz`.
 
     It ends after `count` items, or never. `make` runs on the event loop: what takes long there
-    should be a coroutine function. Raises InvalidArgument for a rate or a count that is not
-    positive.
+    should be a coroutine function. Raises InvalidArgument for a rate that is not positive,
+    a negative count, and a `make` that cannot be called.
     """
-    if not (math.isfinite(rate_hz) and rate_hz > 0):
-        raise InvalidArgument(f"rate_hz is {rate_hz}, it must be positive and finite")
-    if count is not None and count < 0:
-        raise InvalidArgument(f"count is {count}, it must not be negative")
+    check_callable("make", make, "a function of the number of an item")
+    check_positive("rate_hz", rate_hz)
+    or_none(check_whole, "count", count, 0)
     pulled = Generated(make, lambda index: round(index * 1e9 / rate_hz), count)
     return RecordedSource(pulled, Pacer(pace, start_ns=start_ns))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+from nnasync._core.arguments import path_of
 from nnasync.hal import Array
 from nnasync.streaming.blocking_reader import PATIENCE_S, Reading
 from nnasync.streaming.item import Pace
@@ -37,7 +38,7 @@ def video_file(
     DeviceUnavailable; None waits for ever. Cancelling ends a wait at once in any case.
     """
     check_pixels(pixels, size)
-    name = os.fspath(path)
+    name = path_of("path", path)
     shown = redacted(name)
     reading = Reading(shown, open_timeout_s=open_timeout_s, read_timeout_s=read_timeout_s)
     ahead = LookAhead(lambda: _file_frames(name, reading, size, pixels), batch=8, reading=reading)

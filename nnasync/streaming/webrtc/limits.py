@@ -6,8 +6,7 @@ their feedbacks, and with its candidates, so these are counted before it is read
 
 from __future__ import annotations
 
-import math
-
+from nnasync._core.arguments import check_positive, check_whole
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Struct
 
@@ -41,12 +40,9 @@ class PeerLimits(Struct, frozen=True):
         for name in self.__struct_fields__:
             value = getattr(self, name)
             least = 1 if name == "messages_waiting" else 0
-            if not value >= least:
-                raise InvalidArgument(f"{name} is {value}, it must be at least {least}")
-        if not (self.connect_timeout_s > 0 and math.isfinite(self.connect_timeout_s)):
-            raise InvalidArgument(
-                f"connect_timeout_s is {self.connect_timeout_s}, it must be a positive number"
-            )
+            if name != "connect_timeout_s":
+                check_whole(name, value, least)
+        check_positive("connect_timeout_s", self.connect_timeout_s)
 
 
 def check_offer(offer: str, limits: PeerLimits) -> None:

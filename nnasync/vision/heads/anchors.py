@@ -12,7 +12,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from nnasync._core.arguments import check_choice, check_whole, told
+from nnasync._core.arguments import check_choice, check_size, check_whole, told
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Array, Struct
 from nnasync.vision.boxes import Boxes
@@ -24,7 +24,6 @@ from nnasync.vision.heads.head import (
     check_background,
     check_scores,
 )
-from nnasync.vision.resizing import check_size
 
 
 class AnchorHead(Struct, frozen=True, eq=False):

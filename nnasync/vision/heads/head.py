@@ -7,7 +7,7 @@ from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
 
-from nnasync._core.arguments import check_choice, check_whole
+from nnasync._core.arguments import check_choice, check_whole, or_none
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Array
 from nnasync.vision.boxes import Boxes
@@ -40,8 +40,7 @@ def check_scores(scores: object) -> None:
 
 def check_background(background: object) -> None:
     """Raise InvalidArgument for what is neither None nor a number of a class."""
-    if background is not None:
-        check_whole("background", background)
+    or_none(check_whole, "background", background)
 
 
 def check_count(outputs: Sequence[Array], count: int) -> None:

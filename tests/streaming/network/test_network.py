@@ -478,7 +478,7 @@ class TestWhatCannotBeRead:
             network("tcp://127.0.0.1:1", read_timeout_s=0)
         with pytest.raises(InvalidArgument, match="rate_hz"):
             network("tcp://127.0.0.1:1").video(rate_hz=0)
-        with pytest.raises(InvalidArgument, match='none for "decoded"'):
+        with pytest.raises(InvalidArgument, match='frames that are "decoded" keep their own'):
             network("tcp://127.0.0.1:1").video(pixels="decoded", size=(24, 32))
 
     async def test_a_playlist_leads_to_no_file(self, tmp_path: Any) -> None:

@@ -89,7 +89,7 @@ def test_live_hops_end_where_packets_end(rate: int) -> None:
 
 @pytest.mark.parametrize(("rate_hz", "hop"), [(0, 1), (1, 0), (-1, 160)])
 def test_numbers_that_make_no_hops(rate_hz: int, hop: int) -> None:
-    with pytest.raises(InvalidArgument, match="must be positive"):
+    with pytest.raises(InvalidArgument, match="must be a whole number from 1"):
         Hops(rate_hz, hop)
 
 
