@@ -14,6 +14,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from nnasync._core.arguments import check_kind
 from nnasync._core.compilation import (
     REFERENCE,
     RELAXED,
@@ -122,6 +123,7 @@ def keep_figures(figures: Mapping[str, Mapping[str, PerformanceInfo]]) -> str:
     `figures` are by device and by name of an operand type or RELAXED, as ratios to the reference;
     devices that are not named keep theirs. Raises GeneralFailure where nothing can be written.
     """
+    check_kind("figures", figures, Mapping, "a dict of the figures of devices by name")
     folder = state_folder()
     kept = read_calibration(folder) | {name: dict(each) for name, each in figures.items()}
     if not write_calibration(folder, kept):

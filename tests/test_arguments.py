@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nnasync import audio, streaming, vision
+from nnasync import audio, batching, devices, memory, streaming, vision
 from nnasync._core.arguments import check_function, check_number, check_words, told
 from nnasync._core.execution import Port
 from nnasync.errors import InvalidArgument
@@ -249,6 +249,34 @@ STAGES: list[Row] = [
     (stage_of("output"), {}, "capacity", NO_COUNTS),
 ]
 
+
+class OpenNet(Net):
+    """A network that takes any number of rows."""
+
+    inputs = (Port("row", (0, 4), np.dtype(np.float32), 0.0, 0, 0, is_settled=False),)
+
+
+POOL = memory.Pool.private(64)
+RGB = memory.ImageFormat.RGB_888
+
+OTHERS: list[Row] = [
+    (memory.Pool.allocate, {}, "size", (*NO_WHOLE, 0)),
+    (memory.Pool.image, {"format": RGB, "height": 8}, "width", (*NO_WHOLE, 0)),
+    (memory.Pool.image, {"format": RGB, "height": 8, "width": 8}, "row_stride", ("24", 1.5, 0)),
+    (memory.Pool.from_file, {}, "path", (None, 1, b"x", True)),
+    (memory.Pool.from_fd, {"size": 8}, "fd", ("x", None, -1, True)),
+    (POOL.array, {"dtype": np.uint8}, "shape", (3, "ab", (1.5,), None)),
+    (POOL.array, {"shape": (4,)}, "dtype", ("word", 3)),
+    (POOL.array, {"dtype": np.uint8, "shape": (4,)}, "offset", ("0", 0.5, None)),
+    (POOL.region, {}, "offset", ("0", 0.5, None)),
+    (batching.Batcher, {}, "net", ("file", None, Net)),
+    (batching.Batcher, {"net": OpenNet()}, "max_rows", NO_COUNTS),
+    (batching.Batcher, {"net": OpenNet()}, "window_us", (*NO_NUMBERS, -1)),
+    (batching.Batcher, {"net": OpenNet()}, "when", ("never", None)),
+    (devices.keep_figures, {}, "figures", (None, "x", 3)),
+    (devices.forget_verdicts, {}, "which", (None, "", 3, ["x"])),
+]
+
 DETECTOR: list[tuple[str, tuple[Any, ...]]] = [
     ("threshold", NO_SHARES),
     ("overlap", NO_SHARES),
@@ -278,6 +306,7 @@ def cases() -> Iterator[Any]:
         *SOURCES,
         *SINKS,
         *STAGES,
+        *OTHERS,
     ):
         where = getattr(call, "__qualname__", "MicroFrontendConfig").replace("<lambda>", "")
         for value in values:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from nnasync import hal
+from nnasync._core.arguments import check_kind, check_positive, or_none
 from nnasync._core.request_headers import (
     PRIORITY_HEADER,
     TIMEOUT_HEADER,
@@ -34,8 +35,9 @@ class Limits(hal.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         for name in ("timeout_s", "max_timeout_s"):
             time_s = getattr(self, name)
-            if time_s is not None and not 0 < time_s < 1e9:
-                raise InvalidArgument(f"{name} must be a positive number of seconds, got {time_s}")
+            or_none(check_positive, name, time_s, 1_000_000_000)
+        or_none(check_kind, "priority", self.priority, hal.Priority, "a Priority")
+        check_kind("max_priority", self.max_priority, hal.Priority, "a Priority")
         default_s, most_s = self.timeout_s, self.max_timeout_s
         if most_s is not None and (default_s is None or default_s > most_s):
             raise InvalidArgument(f"timeout_s={default_s} is beyond max_timeout_s={most_s}")
@@ -61,6 +63,7 @@ def wishes_of(headers: Mapping[str, str], limits: Limits) -> Wishes:
 
     Raises InvalidArgument for a header that makes no sense.
     """
+    check_kind("limits", limits, Limits, "Limits")
     timeout_ns = timeout_ns_of(headers.get(TIMEOUT_HEADER, ""))
     if timeout_ns is None:
         timeout_ns = _nanoseconds(limits.timeout_s)

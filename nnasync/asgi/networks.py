@@ -16,6 +16,7 @@ from starlette.applications import Starlette
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
+from nnasync._core.arguments import check_function, check_kind
 from nnasync._core.clock import Deadline, now_ns
 from nnasync._core.runtime import Runtime, open_runtime
 from nnasync.asgi.answers import Answers
@@ -37,6 +38,7 @@ What is made is entered if it can be, and left with the application.
 """
 
 _LIMITS = Limits()
+_SOURCES = (str, os.PathLike, Model)
 
 LimitsOf = Limits | Callable[[HTTPConnection], Limits]
 """Limits of all clients, or those of who asks; what raises for one who may not ask."""
@@ -96,7 +98,17 @@ class Networks:
         runtime: Callable[[], Runtime] = open_runtime,
         collectors: tuple[Collector, ...] = (),
     ) -> None:
-        """`runtime` makes a runtime with options of its own; `collectors` are further metrics."""
+        """`runtime` makes a runtime with options of its own; `collectors` are further metrics.
+
+        Raises InvalidArgument for what are no sources by name, and for a runtime in the place of
+        what makes one.
+        """
+        check_kind("sources", sources, Mapping, 'a dict of networks by name, {"digits": source}')
+        for name, source in sources.items():
+            check_kind("a name of a network", name, str, "a str")
+            if not callable(source):
+                check_kind(name, source, _SOURCES, "a file, a model, or what makes a network")
+        check_function("runtime", runtime, "a function such as open_runtime")
         self._sources = dict(sources)
         self._make = runtime
         self._collectors = collectors
@@ -163,6 +175,8 @@ class Networks:
         """
         if name not in self._sources:
             raise _unknown(name, self._sources)
+        if not isinstance(limits, Limits):
+            check_function("limits", limits, "Limits, or a function of a request that returns some")
 
         # A coroutine, although it waits for nothing: FastAPI runs plain functions on threads.
         async def network(connection: HTTPConnection) -> Call:

@@ -23,13 +23,14 @@ import anyio
 import anyio.abc
 
 from nnasync import errors
+from nnasync._core.arguments import check_choice, check_kind, check_number, check_whole
 from nnasync._core.clock import Deadline, now_ns
-from nnasync._core.execution.network import Network
+from nnasync._core.execution.network import Network, check_network
 from nnasync.batching.joining import check_is_open, fitting, joined, taken_apart
 from nnasync.batching.members import Member, Queue, Run, closed
 from nnasync.batching.rule import Costs, Together, earliest_end_ns, next_step
 from nnasync.batching.trial import BatchingReport, find_out
-from nnasync.errors import BadState, InvalidArgument, because
+from nnasync.errors import BadState, because
 from nnasync.hal import Array, Priority, Shape
 from nnasync.machine.facts import cores_allowed
 from nnasync.tracing.families import Family, Sample
@@ -68,15 +69,15 @@ class Batcher:
         priority may wait. `name` is that in metrics. Raises InvalidArgument for a network whose
         inputs do not leave their first dimension open, and numbers out of range.
         """
+        check_network("net", net)
         check_is_open(net)
         lanes = cores_allowed() if concurrency is None else concurrency
-        if max_rows < 1 or lanes < 1 or max_waiting < 1 or not 0 <= window_us < 1e9:
-            raise InvalidArgument(
-                f"max_rows={max_rows}, concurrency={lanes} and max_waiting={max_waiting} must be 1 "
-                f"or more, window_us={window_us} 0 or more"
-            )
-        if when not in ("pays", "always"):
-            raise InvalidArgument(f'when must be "pays" or "always", got {when!r}')
+        check_whole("max_rows", max_rows, 1)
+        check_whole("concurrency", lanes, 1)
+        check_whole("max_waiting", max_waiting, 1)
+        check_number("window_us", window_us, 0, 1_000_000_000)
+        check_choice("when", when, ("pays", "always"))
+        check_kind("name", name, str, "a str")
         self.net = net
         self.report = BatchingReport(max_rows, "asked for")
         self._when = when

@@ -8,8 +8,9 @@ from typing import Any
 import anyio
 import numpy as np
 
+from nnasync._core.arguments import check_whole
 from nnasync._core.clock import Deadline
-from nnasync._core.execution.network import Network
+from nnasync._core.execution.network import Network, check_network
 from nnasync._core.execution.ports import Port, as_array, in_order
 from nnasync.errors import InvalidArgument, NNError
 from nnasync.hal import Array, Priority
@@ -30,9 +31,9 @@ async def one_by_one(
     first call that fails ends the others, and its error is raised. Raises InvalidArgument for
     shapes that do not fit, and what the network raises.
     """
+    check_network("net", net)
     rows = _rows(net, arrays)
-    if at_once < 1:
-        raise InvalidArgument(f"at_once must be 1 or more, got {at_once}")
+    check_whole("at_once", at_once, 1)
     answers: list[tuple[Array, ...]] = [()] * len(rows)
     waiting = iter(enumerate(rows))
     failed: list[NNError] = []

@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from nnasync._core.arguments import told
 from nnasync.errors import ExperimentError
 
 MOST = 1e10
@@ -30,8 +31,15 @@ class Kind(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="k
     """Base of alternatives, which files tell apart by `kind`: the class's name in snake_case."""
 
 
+def number(what: str, value: object) -> None:
+    """Raise ExperimentError unless a value is a number, which may be infinite or NaN."""
+    if not isinstance(value, int | float | np.number) or isinstance(value, bool):
+        raise ExperimentError(f"{what} is {told(value)}, and must be a number")
+
+
 def at_least(what: str, value: float, least: float, most: float = MOST) -> None:
     """Raise ExperimentError unless a value is a number from `least` to `most`."""
+    number(what, value)
     if not value >= least:
         raise ExperimentError(f"{what} is {value:g}, and must be {least:g} or more")
     _at_most(what, value, most)
@@ -39,6 +47,7 @@ def at_least(what: str, value: float, least: float, most: float = MOST) -> None:
 
 def positive(what: str, value: float, most: float = MOST) -> None:
     """Raise ExperimentError unless a value is greater than 0, finite, and at most `most`."""
+    number(what, value)
     if not value > 0:
         raise ExperimentError(f"{what} is {value:g}, and must be greater than 0")
     _at_most(what, value, most)

@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nnasync._core.arguments import check_kind, check_whole, or_none
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Array, Struct
 
@@ -67,6 +68,9 @@ class ImageLayout(Struct, frozen=True):
         except ValueError:
             known = ", ".join(each.name for each in ImageFormat)
             raise InvalidArgument(f"{format!r} is no image format; known are {known}") from None
+        check_whole("width", width, 1, _LONGEST_SIDE)
+        check_whole("height", height, 1, _LONGEST_SIDE)
+        or_none(check_whole, "row_stride", row_stride, 1)
         if row_stride is None:
             row_stride = width * _CHANNELS.get(kind, 1)
         layout = cls(kind, width, height, row_stride)
@@ -128,7 +132,8 @@ def rgb_of(planes: tuple[Array, ...], out: Array | None) -> Array:
     shape = (*luma.shape, 3)
     if out is None:
         out = np.empty(shape, np.uint8)
-    elif out.shape != shape or out.dtype != np.uint8 or not out.flags.writeable:
+    check_kind("out", out, np.ndarray, "an array")
+    if out.shape != shape or out.dtype != np.uint8 or not out.flags.writeable:
         raise InvalidArgument(f"out must be a writable uint8 array of shape {list(shape)}")
     cb, cr = blue.astype(np.int32) - 128, red.astype(np.int32) - 128
     # Integers: what is exactly a half in decimals must not depend on a binary fraction.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from nnasync._core.arguments import is_whole, told
 from nnasync.errors import InvalidArgument
 
 ALIGNMENT = 64
@@ -15,13 +16,13 @@ def layout(sizes: Sequence[int], alignment: int = ALIGNMENT) -> tuple[list[int],
 
     The total is a multiple of the alignment, which is a power of two.
     """
-    if alignment < 1 or alignment & (alignment - 1):
-        raise InvalidArgument(f"an alignment must be a power of two, not {alignment}")
+    if not is_whole(alignment) or alignment < 1 or alignment & (alignment - 1):
+        raise InvalidArgument(f"an alignment must be a power of two, not {told(alignment)}")
     offsets = []
     end = 0
     for index, size in enumerate(sizes):
-        if size < 0:
-            raise InvalidArgument(f"block {index} has a negative size, {size}")
+        if not is_whole(size) or size < 0:
+            raise InvalidArgument(f"block {index} has the size {told(size)}, at least 0 is needed")
         offsets.append(end)
         end = (end + size + alignment - 1) & -alignment
     return offsets, end

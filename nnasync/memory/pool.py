@@ -20,12 +20,14 @@ from __future__ import annotations
 
 import math
 import mmap
+import operator
 import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from nnasync._core.arguments import check_whole, is_whole, or_none, path_of, told
 from nnasync._core.deferred import deferred
 from nnasync.errors import BadState, CallerError, DeviceError, GeneralFailure, InvalidArgument
 from nnasync.hal import Array, Memory, Shape
@@ -157,6 +159,8 @@ class Pool:
         sealed against shrinking although `require_sealed` asks for it; or for a kind that does not
         go with `image_layout`, which images have.
         """
+        for name, value in (("fd", fd), ("size", size), ("offset", offset)):
+            check_whole(name, value, 0)
         check_size(fd, size, offset)
         if require_sealed and not is_sealed(fd):
             raise InvalidArgument("shared memory of a peer must be sealed against shrinking")
@@ -196,9 +200,10 @@ class Pool:
     ) -> Pool:
         """A file, or `size` bytes of it from `offset`, mapped for reading.
 
-        Raises OSError where it cannot be opened, InvalidArgument where it is too short.
+        Raises OSError where it cannot be opened, InvalidArgument where it is too short or no path.
         """
-        with open(path, "rb") as file:
+        check_whole("offset", offset, 0)
+        with open(path_of("path", path), "rb") as file:
             if size is None:
                 size = os.fstat(file.fileno()).st_size - offset
             return cls.from_fd(file.fileno(), size, offset=offset, writable=False)
@@ -275,8 +280,8 @@ class Pool:
 
     def array(self, dtype: npt.DTypeLike, shape: Sequence[int], offset: int = 0) -> Array:
         """A C-contiguous view of the pool's bytes; raises InvalidArgument where it leaves them."""
-        dtype, shape = np.dtype(dtype), tuple(shape)
-        length = dtype.itemsize * math.prod(shape)
+        dtype, shape, length = _extent(dtype, shape)
+        check_whole("offset", offset)
         if offset < 0 or any(n < 0 for n in shape) or offset + length > self.size:
             raise InvalidArgument(
                 f"{dtype} {list(shape)} at offset {offset} leaves {self!r}: "
@@ -298,11 +303,15 @@ class Pool:
         shape: Shape | None = None,
     ) -> Region:
         """A typed piece; without a length to the end, without a shape one-dimensional."""
-        dtype = np.dtype(dtype)
-        if length is None:
-            length = self.size - offset if shape is None else dtype.itemsize * math.prod(shape)
+        check_whole("offset", offset)
+        or_none(check_whole, "length", length)
         if shape is None:
+            dtype, *_ = _extent(dtype, ())
+            length = self.size - offset if length is None else length
             shape = (length // dtype.itemsize,)
+        else:
+            dtype, shape, needed = _extent(dtype, shape)
+            length = needed if length is None else length
         return Region(self, offset, length, dtype=dtype, shape=shape)
 
     def check(self) -> None:
@@ -361,8 +370,21 @@ class Pool:
 
 
 def _check_wanted(size: int) -> None:
-    if size < 1:
-        raise InvalidArgument(f"cannot allocate a pool of {size} bytes: at least 1 is needed")
+    if not is_whole(size) or size < 1:
+        raise InvalidArgument(
+            f"cannot allocate a pool of {told(size)} bytes: a size of at least 1 is needed"
+        )
+
+
+def _extent(dtype: npt.DTypeLike, shape: Sequence[int]) -> tuple[np.dtype[Any], Shape, int]:
+    """The type and the shape of an array, and its length in bytes; raises InvalidArgument."""
+    try:
+        kind, sides = np.dtype(dtype), tuple(map(operator.index, shape))
+    except (TypeError, ValueError) as error:
+        raise InvalidArgument(
+            f"no array can have the dtype {told(dtype)} and the shape {told(shape)}: {error}"
+        ) from error
+    return kind, sides, kind.itemsize * math.prod(sides)
 
 
 class Unusable:
@@ -402,7 +424,7 @@ def to_rgb(image: Pool, out: Array | None = None) -> Array:
     `out` may be a plane of another image. Raises InvalidArgument for other images, and for an `out`
     of another shape.
     """
-    layout = image.image_layout
+    layout = image.image_layout if isinstance(image, Pool) else None
     if layout is None or layout.is_rgb:
         raise InvalidArgument(f"to_rgb takes a YCbCr image, not {image!r}")
     return images.rgb_of(image.planes, out)

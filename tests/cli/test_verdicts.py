@@ -138,7 +138,7 @@ def test_what_nothing_is_about_is_said(
 
 
 def test_an_empty_name_is_refused(folder: Path) -> None:
-    with pytest.raises(InvalidArgument, match="name a model"):
+    with pytest.raises(InvalidArgument, match="the name of a model"):
         forget_verdicts("")
 
 

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from nnasync._core.arguments import told
 from nnasync._core.compilation.report import Candidate, Fate
 from nnasync._core.compilation.verdicts import DIGEST_DIGITS, MAX_BYTES, Verdict, Verdicts, decoded
 from nnasync._core.state_files import machine, read_state, state_folder
@@ -92,11 +93,14 @@ def forget_verdicts(which: str, state_dir: str | None = None) -> int:
     """Forget verdicts, and what compilation caches keep of those contests; returns how many.
 
     `which` is "all", the name of a model, its digest, or the first six digits of that or more.
-    Files that are no verdicts stay. Raises InvalidArgument for an empty text, OSError where a file
-    cannot be removed.
+    Files that are no verdicts stay. Raises InvalidArgument for no text or an empty one,
+    OSError where a file cannot be removed.
     """
-    if not which:
-        raise InvalidArgument('name a model, a digest of six digits or more, or "all"')
+    if not which or not isinstance(which, str):
+        raise InvalidArgument(
+            f"which is {told(which)}, it must be the name of a model, a digest of six digits or "
+            'more, or "all"'
+        )
     folder = _folder(state_dir)
     known = Verdicts(folder)
     count, models = 0, set[str]()

@@ -30,8 +30,8 @@ class Network(Protocol):
 
 def check_network(name: str, net: object) -> None:
     """Raise InvalidArgument for what has no inputs and outputs, or cannot be called."""
-    is_one = callable(net) and isinstance(getattr(net, "inputs", None), tuple)
-    if not is_one or not isinstance(getattr(net, "outputs", None), tuple):
+    has_ports = all(isinstance(getattr(net, each, None), tuple) for each in ("inputs", "outputs"))
+    if not has_ports or not callable(net) or isinstance(net, type):
         raise InvalidArgument(
             f"{name} is {told(net)}, it must be a compiled network, as `await rt.compile(model)` "
             "gives one"
