@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import structs
 
-from nnasync import audio, batching, devices, memory, streaming, vision
+from nnasync import audio, batching, devices, experiments, memory, streaming, vision
 from nnasync._core.arguments import check_function, check_number, check_words, told
 from nnasync._core.execution import Port
-from nnasync.errors import InvalidArgument
+from nnasync.errors import ExperimentError, InvalidArgument
 from nnasync.streaming import webrtc
 
 NAN, INF = math.nan, math.inf
@@ -345,3 +346,60 @@ def test_numbers_of_numpy_are_numbers_and_what_is_allowed_passes() -> None:
     check_words("names", ("a", "b"))
     check_words("names", [])
     check_function("f", print, "a function")
+
+
+STREAM = experiments.Stream(
+    name="one", arrivals=experiments.Periodic(10.0), cost=experiments.Constant(1.0)
+)
+WORKLOAD = experiments.Workload((STREAM,))
+
+
+EXPERIMENTS: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
+    (experiments.Periodic, {"period_ms": "10"}, "period_ms is '10', and must be a number"),
+    (experiments.Constant, {"ms": None}, "ms is None, and must be a number"),
+    (experiments.Constant, {"ms": True}, "ms is True, and must be a number"),
+    (experiments.Steps, {"steps_ms": 3.0}, "steps_ms is 3.0, and must be a tuple"),
+    (experiments.Histogram, {"edges_ms": 3, "counts": (1,)}, "edges_ms is 3"),
+    (experiments.Histogram, {"edges_ms": (0, "1"), "counts": (1,)}, "edges_ms\\[1\\] is '1'"),
+    (experiments.Workload, {"streams": STREAM}, "streams is .* tuple or list of Stream"),
+    (experiments.simulate, {"workload": STREAM}, "workload is .*, and must be a Workload"),
+    (experiments.simulate, {"workload": WORKLOAD, "record": 3}, "record is 3"),
+    (experiments.offered_load, {"workload": WORKLOAD, "cores": 0}, "cores is 0"),
+    (experiments.compare, {"before": WORKLOAD, "after": None}, "before is .* read_results"),
+    (experiments.write_report, {"results": None, "folder": "x"}, "results is None"),
+]
+
+
+@pytest.mark.parametrize(("call", "given", "why"), EXPERIMENTS)
+def test_what_is_no_experiment(call: Callable[..., Any], given: dict[str, Any], why: str) -> None:
+    with pytest.raises(InvalidArgument, match=why):
+        call(**given)
+
+
+@pytest.mark.parametrize(
+    ("changed", "where"),
+    [
+        ({"priority": "highest"}, "priority"),
+        ({"arrivals": "often"}, "arrivals"),
+        ({"cost": 3}, "cost"),
+        ({"late": "never"}, "late"),
+        ({"name": 3}, "name"),
+    ],
+)
+def test_a_workload_made_by_a_program_is_held_to_what_a_file_is(
+    changed: dict[str, Any], where: str
+) -> None:
+    stream = structs.replace(STREAM, **changed)
+    with pytest.raises(ExperimentError, match=rf"streams\[0\]\.{where}"):
+        experiments.simulate(experiments.Workload((stream,)), requests=3)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("given", [{"how": "reel"}, {"jobs": 0}, {"jobs": 1.5}, {"on_run": 3}])
+async def test_ways_to_run_an_experiment_that_are_none(given: dict[str, Any]) -> None:
+    experiment = experiments.Experiment(streams=(STREAM,), duration_s=0.1)
+    with pytest.raises(InvalidArgument, match=next(iter(given))):
+        await experiments.run(experiment, **given)
+    whole: Any = WORKLOAD
+    with pytest.raises(InvalidArgument, match="an Experiment, as read_experiment gives it"):
+        await experiments.run(whole)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -31,15 +32,37 @@ class Kind(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="k
     """Base of alternatives, which files tell apart by `kind`: the class's name in snake_case."""
 
 
-def number(what: str, value: object) -> None:
+def a_number(what: str, value: object) -> None:
     """Raise ExperimentError unless a value is a number, which may be infinite or NaN."""
     if not isinstance(value, int | float | np.number) or isinstance(value, bool):
         raise ExperimentError(f"{what} is {told(value)}, and must be a number")
 
 
+def row(what: str, values: object, kind: type = object) -> None:
+    """Raise ExperimentError unless it is a tuple or list, whose entries are of a kind."""
+    if not isinstance(values, tuple | list) or not all(isinstance(each, kind) for each in values):
+        wanted = "" if kind is object else f" of {kind.__name__}"
+        raise ExperimentError(f"{what} is {told(values)}, and must be a tuple or list{wanted}")
+
+
+def built_in(struct: msgspec.Struct) -> dict[str, Any]:
+    """What a file would have of a struct; raises ExperimentError for values that none can have."""
+    try:
+        form: dict[str, Any] = msgspec.to_builtins(struct, enc_hook=_plain)
+    except (TypeError, ValueError) as error:
+        raise ExperimentError(str(error)) from error
+    return form
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, np.generic):
+        return value.item()
+    raise ExperimentError(f"a value is {told(value)}, and must be a number or a str")
+
+
 def at_least(what: str, value: float, least: float, most: float = MOST) -> None:
     """Raise ExperimentError unless a value is a number from `least` to `most`."""
-    number(what, value)
+    a_number(what, value)
     if not value >= least:
         raise ExperimentError(f"{what} is {value:g}, and must be {least:g} or more")
     _at_most(what, value, most)
@@ -47,7 +70,7 @@ def at_least(what: str, value: float, least: float, most: float = MOST) -> None:
 
 def positive(what: str, value: float, most: float = MOST) -> None:
     """Raise ExperimentError unless a value is greater than 0, finite, and at most `most`."""
-    number(what, value)
+    a_number(what, value)
     if not value > 0:
         raise ExperimentError(f"{what} is {value:g}, and must be greater than 0")
     _at_most(what, value, most)

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from nnasync._core.arguments import check_kind
 from nnasync._core.pages.assets import asset
 from nnasync._core.pages.tables import number, row, table, word
 from nnasync.experiments.figures import Figures, Kind
@@ -76,6 +77,8 @@ class Comparison(msgspec.Struct, frozen=True):
 
 def compare(before: Results, after: Results) -> Comparison:
     """The measures of all points, streams and kinds of run that two results share."""
+    for name, results in (("before", before), ("after", after)):
+        check_kind(name, results, Results, "Results, as read_results gives them")
     first = {_key(each): each for each in before.figures()}
     second = {_key(each): each for each in after.figures()}
     shared = [key for key in first if key in second]

@@ -17,7 +17,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnasync.errors import ExperimentError
-from nnasync.experiments.checks import MOST, Kind, at_least, positive, variation, whole_ns
+from nnasync.experiments.checks import (
+    MOST,
+    Kind,
+    a_number,
+    at_least,
+    positive,
+    row,
+    variation,
+    whole_ns,
+)
 
 MOST_WINDOW_MS = 999_999
 """As long as requests may wait for each other."""
@@ -89,6 +98,10 @@ class Histogram(Kind, frozen=True):
 
     def __post_init__(self) -> None:
         edges, counts = self.edges_ms, self.counts
+        row("edges_ms", edges)
+        row("counts", counts)
+        for number, edge in enumerate(edges):
+            a_number(f"edges_ms[{number}]", edge)
         if len(edges) != len(counts) + 1 or not counts:
             raise ExperimentError(
                 f"edges_ms has {len(edges)} values and counts {len(counts)}: there must be one "
@@ -129,6 +142,7 @@ class Steps(Kind, frozen=True):
     cv: float = 0.0
 
     def __post_init__(self) -> None:
+        row("steps_ms", self.steps_ms)
         if not self.steps_ms:
             raise ExperimentError("steps_ms is empty, and must have one step at least")
         for number, step_ms in enumerate(self.steps_ms):

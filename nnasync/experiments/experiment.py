@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from nnasync.errors import ExperimentError, InvalidArgument
-from nnasync.experiments.checks import MOST, MOST_CORES
+from nnasync.experiments.checks import MOST, MOST_CORES, built_in
 from nnasync.experiments.clients import client_numbers
 from nnasync.experiments.costs import Network
 from nnasync.experiments.hints import with_hint
@@ -78,7 +78,7 @@ class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
             ExperimentError: A value is not legal, or a key of the sweep names nothing; the message
                 has the key and the point.
         """
-        document = msgspec.to_builtins(self)
+        document = built_in(self)
         axes, x = document.pop("sweep"), document.pop("x")
         if x and x not in axes:
             there = ", ".join(axes) or "nothing"

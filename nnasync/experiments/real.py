@@ -49,6 +49,7 @@ from nnasync.experiments.workload import (
     Stream,
     Workload,
     arrival_blocks,
+    checked,
     costs_of,
     request_blocks,
     think_times,
@@ -91,6 +92,7 @@ async def run_real(
     InvalidArgument for an unknown policy, and what compiling a network raises. A policy that breaks
     its contract is replaced by the default rule; the notes of the record say so.
     """
+    workload = checked(workload)
     if duration_ns is None and requests is None and not all(map(_ends, workload.streams)):
         raise ExperimentError("duration_ns or requests: one must be given, for streams do not end")
     at_least("cores", cores, 1, MOST_CORES)

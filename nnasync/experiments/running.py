@@ -26,6 +26,13 @@ import anyio.to_thread
 import msgspec
 from msgspec.structs import replace
 
+from nnasync._core.arguments import (
+    check_choice,
+    check_function,
+    check_kind,
+    check_whole,
+    or_none,
+)
 from nnasync._core.child_process import leave_signals_to_parent
 from nnasync.errors import GeneralFailure, NNError
 from nnasync.experiments.deciding import confidence_of, looks, undecided
@@ -82,8 +89,14 @@ async def run(
 
     Raises:
         ExperimentError: A point of the experiment is not legal, or cannot be run.
+        InvalidArgument: It is no experiment, there is no such way to run it, or not one job.
         GeneralFailure: A process that simulates ended.
     """
+    check_kind("experiment", experiment, Experiment, "an Experiment, as read_experiment gives it")
+    check_choice("how", how, ("simulate", "real", "both"))
+    check_whole("jobs", jobs, 1)
+    or_none(check_function, "on_run", on_run, "a function of two numbers and a Run")
+    or_none(check_function, "on_partial", on_partial, "a function of Results")
     began_at = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     began_s = time.perf_counter()
     done = _Done(on_run)

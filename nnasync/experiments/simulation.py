@@ -15,11 +15,12 @@ and again on the way back (`simulation_loop`).
 
 from __future__ import annotations
 
+from nnasync._core.arguments import check_kind, or_none
 from nnasync.experiments.overheads import Overheads
 from nnasync.experiments.record import Recorder, Recording, RunResult
 from nnasync.experiments.simulation_cores import Settings, Simulation
 from nnasync.experiments.simulation_loop import LoopSimulation
-from nnasync.experiments.workload import Workload
+from nnasync.experiments.workload import Workload, checked
 from nnasync.hal import NEVER_NS
 from nnasync.scheduler import AGING_NS, Policy, resolve_policy
 
@@ -48,6 +49,9 @@ def simulate(
     Raises ExperimentError where that cannot be simulated, or where a trace is not as it should be;
     InvalidArgument for an unknown policy; PolicyError for one that breaks its contract.
     """
+    workload = checked(workload)
+    or_none(check_kind, "overheads", overheads, Overheads, "Overheads")
+    or_none(check_kind, "record", record, Recording, "a Recording")
     settings = Settings(cores, seed, queue_limit, aging_ns)
     recorder = Recorder(workload, record or Recording())
     streams, asked = workload.streams, resolve_policy(policy)

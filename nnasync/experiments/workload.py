@@ -16,9 +16,10 @@ import msgspec
 import numpy as np
 from msgspec import structs
 
+from nnasync._core.arguments import told
 from nnasync.errors import ExperimentError
 from nnasync.experiments.arrivals import BLOCK, Arrivals, ClosedLoop, Trace
-from nnasync.experiments.checks import at_least, positive, to_ns
+from nnasync.experiments.checks import MOST_CORES, at_least, built_in, positive, row, to_ns
 from nnasync.experiments.costs import Batching, Cost, Network, Recorded, Steps
 from nnasync.hal import NEVER_NS, Priority
 
@@ -81,6 +82,7 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     streams: tuple[Stream, ...]
 
     def __post_init__(self) -> None:
+        row("streams", self.streams, Stream)
         if not self.streams:
             raise ExperimentError("streams is empty: a workload needs one at least")
         names = [stream.name for stream in self.streams]
@@ -89,6 +91,19 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 raise ExperimentError(
                     f"streams[{number}].name: another stream is called {name} too"
                 )
+
+
+def checked(workload: Workload) -> Workload:
+    """The same workload, each value of which is as a file would have it.
+
+    Raises ExperimentError, which says where it is not.
+    """
+    if not isinstance(workload, Workload):
+        raise ExperimentError(f"workload is {told(workload)}, and must be a Workload")
+    try:
+        return msgspec.convert(built_in(workload), Workload)
+    except msgspec.ValidationError as error:
+        raise ExperimentError(str(error)) from error
 
 
 def request_blocks(stream: Stream, seed: int) -> Iterator[RequestBlock]:
@@ -145,7 +160,8 @@ def offered_load(workload: Workload, cores: int) -> float:
     Raises ExperimentError for streams of which that is not known: traces without a mean rate,
     recorded costs without a mean, networks that are not measured.
     """
-    return sum(_demand(stream) for stream in _open(workload)) / cores
+    at_least("cores", cores, 1, MOST_CORES)
+    return sum(_demand(stream) for stream in _open(checked(workload))) / cores
 
 
 def at_load(workload: Workload, cores: int, load: float) -> Workload:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from nnasync._core.arguments import check_kind, check_words
 from nnasync.errors import GeneralFailure, InvalidArgument
 from nnasync.experiments.report.page import SECTIONS, page
 from nnasync.experiments.report.pictures import take_pictures
@@ -35,6 +36,8 @@ def write_report(
     Blocks for some seconds where there are pictures to be taken. Raises InvalidArgument for a
     section that no report has.
     """
+    check_kind("results", results, Results, "Results, as read_results gives them")
+    check_words("sections", sections)
     if unknown := set(sections) - set(SECTIONS):
         raise InvalidArgument(
             f"no report has a section {', '.join(sorted(unknown))}; there is {', '.join(SECTIONS)}"
