@@ -38,10 +38,14 @@ def deferred(name: str) -> Any:
     return _Deferred(name)
 
 
-def names(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
+def names(
+    package: str, homes: Mapping[str, str], extras: Mapping[str, str] | None = None
+) -> Callable[[str], Any]:
     """A `__getattr__` for a module that offers names of others: `homes` says where each one is.
 
-    A home is a module of the package itself, or the whole name of one of nnasync's.
+    A home is a module of the package itself, or the whole name of one of nnasync's. `extras` says
+    which extra of nnasync brings a package of others that homes import; where that is missing, the
+    ModuleNotFoundError has the line that installs it.
     """
 
     # The name that Python looks for in a module, made here for several of them.
@@ -50,8 +54,23 @@ def names(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         home = homes[name]
         module = home if home.startswith("nnasync.") else f"{package}.{home}"
-        value = getattr(importlib.import_module(module), name)
+        try:
+            value = getattr(importlib.import_module(module), name)
+        except ModuleNotFoundError as error:
+            raise _with_line(error, f"{package}.{name}", extras or {}) from error
         setattr(sys.modules[package], name, value)
         return value
 
     return __getattr__
+
+
+def _with_line(
+    error: ModuleNotFoundError, wanted: str, extras: Mapping[str, str]
+) -> ModuleNotFoundError:
+    missing = (error.name or "").partition(".")[0]
+    if missing not in extras:
+        return error
+    line = f"pip install 'nnasync[{extras[missing]}]'"
+    return ModuleNotFoundError(
+        f"{wanted} needs {missing}, which is not installed: {line}", name=missing
+    )

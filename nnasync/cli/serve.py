@@ -143,9 +143,7 @@ def _command(arguments: argparse.Namespace) -> int:
     needed = _PACKAGES if arguments.no_grpc else (*_PACKAGES, *_FOR_GRPC)
     missing = [name for name in needed if importlib.util.find_spec(name) is None]
     if missing:
-        raise InvalidArgument(
-            f"serving needs {', '.join(missing)}: python -m pip install 'nnasync[serve]'"
-        )
+        raise InvalidArgument(f"serving needs {', '.join(missing)}: pip install 'nnasync[serve]'")
     certificate.check(arguments.certificate, arguments.key)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING)
     return run(_serve, arguments)

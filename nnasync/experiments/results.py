@@ -141,7 +141,9 @@ def _company(disturbed: Sequence[Run], kept: int) -> str:
 def to_pandas(rows: list[dict[str, Any]]) -> Any:
     """Rows as a DataFrame; raises InvalidArgument where pandas is not installed."""
     if importlib.util.find_spec("pandas") is None:
-        raise InvalidArgument("to_pandas needs pandas: python -m pip install pandas")
+        raise InvalidArgument(
+            "to_pandas needs pandas, which is not installed: pip install 'nnasync[experiments]'"
+        )
     import pandas as pd
 
     return pd.DataFrame(rows)

@@ -142,7 +142,9 @@ def _of_parquet(path: Path, names: Sequence[str]) -> Iterator[list[Sequence[Any]
         import pyarrow
         import pyarrow.parquet
     except ImportError as error:
-        raise ExperimentError(f"{path} needs pyarrow: pip install 'nnasync[parquet]'") from error
+        raise ExperimentError(
+            f"{path} needs pyarrow, which is not installed: pip install 'nnasync[parquet]'"
+        ) from error
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
             header = file.schema_arrow.names

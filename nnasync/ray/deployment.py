@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from nnasync.errors import InvalidArgument
+from nnasync.ray.devices import look_for_ray
 
 ROUTER = "nnasync.ray.router.DeadlineRouter"
 _STATS_PERIOD_S = 0.2
@@ -42,6 +43,7 @@ def app(
         raise InvalidArgument(
             f"cores={cores}, max_ongoing={max_ongoing}, max_queued={max_queued}: 1 or more each"
         )
+    look_for_ray()
     from ray import serve
     from ray.serve.config import RequestRouterConfig
 

@@ -111,6 +111,16 @@ class PlacedDevice:
             raise
 
 
+def look_for_ray() -> None:
+    """Raise ImportError, with the line that installs it, where Ray is missing."""
+    try:
+        import ray  # noqa: F401 - it is looked for, and used by what is opened
+    except ImportError as error:
+        raise ImportError(
+            "nnasync.ray needs ray, which is not installed: pip install 'nnasync[ray]'"
+        ) from error
+
+
 def device(
     name: str,
     *,
@@ -130,10 +140,7 @@ def device(
     """
     if cores < 1:
         raise InvalidArgument(f"cores={cores}: 1 or more")
-    try:
-        import ray  # noqa: F401 - it is looked for, and used by what is opened
-    except ImportError as error:
-        raise ImportError("nnasync.ray needs Ray: pip install 'nnasync[ray]'") from error
+    look_for_ray()
     chosen = {
         "num_cpus": cores,
         "resources": dict(resources or {}),

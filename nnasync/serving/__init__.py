@@ -24,4 +24,4 @@ if TYPE_CHECKING:
 
 __all__ = ["Limits", "ModelServer", "ModelSettings", "ServeOptions", "ServingError", "http_app"]
 
-__getattr__ = names(__name__, {"http_app": "http"})
+__getattr__ = names(__name__, {"http_app": "http"}, {"starlette": "serve"})

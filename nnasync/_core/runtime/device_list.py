@@ -276,8 +276,9 @@ class Devices:
         for name in self._isolate:
             if name not in wanted:
                 names = ", ".join(each for each in wanted if isinstance(each, str))
+                why = f"; {reason}" if name in DRIVERS and (reason := absence(name)) else ""
                 raise InvalidArgument(
-                    f"isolate names {name!r}, which is no device of this runtime: {names}"
+                    f"isolate names {name!r}, which is no device of this runtime: {names}{why}"
                 )
 
     async def _isolated(self, name: str | Engine | Device | OlderDevice) -> Device:

@@ -85,7 +85,9 @@ def add_parser(commands: Any) -> None:
 
 def _command(arguments: argparse.Namespace) -> int:
     if importlib.util.find_spec("av") is None:
-        raise InvalidArgument("the demo decodes media: python -m pip install 'nnasync[demo]'")
+        raise InvalidArgument(
+            "the demo needs PyAV, which is not installed: pip install 'nnasync[demo]'"
+        )
     options = DemoOptions(
         seconds=arguments.seconds,
         alone_seconds=arguments.alone_seconds,
@@ -138,5 +140,5 @@ def _write(folder: Path, timeline: DemoTimeline, summary: str) -> None:
     if picture.draw(timeline, folder / "timeline.png"):
         written.append("timeline.png")
     else:
-        print("no timeline.png: python -m pip install 'nnasync[demo]'", file=sys.stderr)
+        print("no timeline.png: it needs matplotlib: pip install 'nnasync[demo]'", file=sys.stderr)
     print(f"{folder}: {', '.join(written)}", file=sys.stderr)

@@ -94,7 +94,7 @@ def _command(arguments: argparse.Namespace) -> int:
     missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         raise InvalidArgument(
-            f"the live page needs {', '.join(missing)}: python -m pip install 'nnasync[live]'"
+            f"the live page needs {', '.join(missing)}: pip install 'nnasync[live]'"
         )
     with _one_line_an_error():
         return run(_serve, arguments)

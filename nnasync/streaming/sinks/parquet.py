@@ -135,6 +135,6 @@ def import_pyarrow() -> Any:
         import pyarrow.parquet
     except ImportError as error:
         raise InvalidArgument(
-            "writing Parquet needs pyarrow: python -m pip install 'nnasync[parquet]'"
+            "writing Parquet needs pyarrow, which is not installed: pip install 'nnasync[parquet]'"
         ) from error
     return pyarrow

@@ -19,7 +19,7 @@ def import_av() -> Any:
         import av
     except ImportError as error:
         raise InvalidArgument(
-            "reading this medium needs PyAV: python -m pip install 'nnasync[media]'"
+            "this medium needs PyAV, which is not installed: pip install 'nnasync[media]'"
         ) from error
     return av
 

@@ -27,7 +27,7 @@ def import_aiortc() -> Any:
         import aiortc
     except ImportError as error:
         raise InvalidArgument(
-            "WebRTC needs aiortc: python -m pip install 'nnasync[webrtc]'"
+            "WebRTC needs aiortc, which is not installed: pip install 'nnasync[webrtc]'"
         ) from error
     return aiortc
 

@@ -31,7 +31,7 @@ def test_missing_packages_are_told_with_what_installs_them(
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     assert main(["live"]) == 1
     told = capsys.readouterr().err
-    assert "the live page needs uvicorn: python -m pip install 'nnasync[live]'" in told
+    assert "the live page needs uvicorn: pip install 'nnasync[live]'" in told
 
 
 @pytest.mark.parametrize(
