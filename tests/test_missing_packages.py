@@ -34,6 +34,7 @@ CASES = [
     ),
     ("av", "from nnasync.cli import main; main(['demo'])", "demo"),
     ("uvicorn", "from nnasync.cli import main; main(['serve', 'x.tflite'])", "serve"),
+    ("google", "from nnasync.cli import main; main(['serve', 'x.tflite'])", "serve"),
     ("uvicorn", "from nnasync.cli import main; main(['live'])", "live"),
     ("pyarrow", "from nnasync.streaming import results_file; results_file('x.parquet')", "parquet"),
     ("ai_edge_litert", "nn.sync.open_runtime(devices=['litert-cpu']).__enter__()", "litert"),

@@ -17,7 +17,7 @@ from nnasync.cli.interruption import interruptible
 from nnasync.cli.reference_networks import ReferenceNetwork, reference_networks
 from nnasync.cli.text import HelpFormatter, json_text, table
 from nnasync.devices import REFERENCE, figures_in, keep_figures
-from nnasync.errors import DeviceError, NNError, Refused
+from nnasync.errors import DeviceError, InvalidArgument, NNError, Refused
 from nnasync.hal import Array, ExecutionPreference, Model, PerformanceInfo, Struct
 
 _EXAMPLES = """examples:
@@ -123,6 +123,11 @@ async def _measure_all(
     devices = None if names is None else [*names, REFERENCE]
     async with open_runtime(devices=devices, options=options) as runtime:
         names = _without_reference([device.name for device in runtime.devices])
+        if not names:
+            raise InvalidArgument(
+                f"there is no device to be measured beside {REFERENCE}, whose figures are 1; "
+                "`nnasync devices` says what is missing"
+            )
         for number, network in enumerate(networks):
             _say(f"{number + 1} of {len(networks)}: {network.name}")
             model = network.build()

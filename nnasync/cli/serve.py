@@ -132,6 +132,13 @@ def _seconds(text: str) -> float:
     return seconds
 
 
+def _is_there(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # not even the package that it would be in
+        return False
+
+
 def _command(arguments: argparse.Namespace) -> int:
     if arguments.device or arguments.socket or arguments.max_priority:
         raise InvalidArgument(
@@ -141,7 +148,7 @@ def _command(arguments: argparse.Namespace) -> int:
     if not arguments.model and arguments.models is None:
         raise InvalidArgument("name models, or a folder of them: --models FOLDER")
     needed = _PACKAGES if arguments.no_grpc else (*_PACKAGES, *_FOR_GRPC)
-    missing = [name for name in needed if importlib.util.find_spec(name) is None]
+    missing = [name for name in needed if not _is_there(name)]
     if missing:
         raise InvalidArgument(f"serving needs {', '.join(missing)}: pip install 'nnasync[serve]'")
     certificate.check(arguments.certificate, arguments.key)

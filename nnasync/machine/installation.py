@@ -21,6 +21,7 @@ OLDEST, NEWEST = (3, 11), (3, 14)
 _REQUIREMENT = re.compile(r"([\w.-]+)\s*(?:\[[^\]]*\])?\s*\(?([^;()]*)\)?\s*(?:;(.*))?")
 _EXTRA = re.compile(r"""extra\s*==\s*['"]([\w.-]+)['"]""")
 _PLATFORM = re.compile(r"""sys_platform\s*(==|!=)\s*['"](\w+)['"]""")
+_VERSION = re.compile(r"""python_version\s*(>=|<=|<|>|==|!=)\s*['"]([\d.]+)['"]""")
 _SPECIFIER = re.compile(r"(>=|<=|<|>|==|!=)\s*v?(\d+(?:\.\d+)*)$")
 
 
@@ -95,6 +96,9 @@ def _parsed(text: str) -> tuple[str, str, str] | None:
             extra = named[1]
         elif system := _PLATFORM.fullmatch(marker):
             if (system[2] == sys.platform) != (system[1] == "=="):
+                return None
+        elif python := _VERSION.fullmatch(marker):
+            if not fits(".".join(map(str, running_python())), python[1] + python[2]):
                 return None
         elif marker:
             return None

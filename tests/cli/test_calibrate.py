@@ -220,3 +220,10 @@ def test_what_was_measured_when_it_is_ended_is_told_and_not_kept(
 def test_an_unknown_device_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["calibrate", "--device", "unheard-of"]) == 1
     assert "unheard-of" in capsys.readouterr().err
+
+
+def test_the_reference_alone_has_nothing_to_be_compared_with(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["calibrate", "--quick", "--device", REFERENCE]) == 1
+    assert "no device to be measured beside nnasync-reference" in capsys.readouterr().err

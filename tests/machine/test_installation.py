@@ -89,8 +89,14 @@ def test_an_optional_package_of_an_old_version_does_not_fit() -> None:
 @pytest.mark.usefixtures("versions")
 def test_what_is_for_other_systems_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
-    wanted = ("a; sys_platform == 'win32'", "b; sys_platform != 'win32'", "c; python_version < '4'")
+    wanted = ("a; sys_platform == 'win32'", "b; sys_platform != 'win32'", "c; os_name < '4'")
     assert [each.name for each in packages(*wanted)] == ["b"]
+
+
+@pytest.mark.usefixtures("versions")
+def test_what_is_for_other_versions_of_python_is_left_out() -> None:
+    wanted = ("a; python_version < '3.2'", "b; python_version < '4' and extra == 'x'")
+    assert [(each.name, each.extras) for each in packages(*wanted)] == [("b", ("x",))]
 
 
 def test_the_packages_here_are_those_of_the_project() -> None:
