@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from msgspec import structs
 
+import nnasync as nn
 from nnasync import audio, batching, devices, experiments, memory, streaming, vision
 from nnasync._core.arguments import check_function, check_number, check_words, told
 from nnasync._core.execution import Port
@@ -403,3 +404,39 @@ async def test_ways_to_run_an_experiment_that_are_none(given: dict[str, Any]) ->
     whole: Any = WORKLOAD
     with pytest.raises(InvalidArgument, match="an Experiment, as read_experiment gives it"):
         await experiments.run(whole)
+
+
+@pytest.mark.anyio
+@pytest.mark.one_loop("Nothing is waited for.")
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"path": 3}, "path is of type int"),
+        ({"path": "http://10.0.0.5:7007"}, "neither the path of a socket nor an address"),
+        ({"path": "x.socket", "hang_after_s": "10"}, "hang_after_s is '10'"),
+        ({"path": "x.socket", "hang_after_s": NAN}, "hang_after_s is nan"),
+        ({"path": "x.socket", "called": 3}, "called is 3"),
+    ],
+)
+async def test_services_that_are_none(given: dict[str, Any], why: str) -> None:
+    with pytest.raises(InvalidArgument, match=why):
+        await nn.connect(**given)
+
+
+@pytest.mark.anyio
+@pytest.mark.one_loop("Nothing is waited for.")
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"device": "litert-cpu", "path": "x.socket"}, "device is 'litert-cpu'"),
+        ({"path": None}, "path is of type NoneType"),
+        ({"path": "udp://0.0.0.0:7007"}, "neither the path of a socket nor an address"),
+        ({"path": "x.socket", "max_priority": "low"}, "max_priority is 'low'"),
+    ],
+)
+async def test_what_cannot_be_served(given: dict[str, Any], why: str) -> None:
+    class Device:
+        prepare_model = print
+
+    with pytest.raises(InvalidArgument, match=why):
+        await nn.serve(**{"device": Device(), **given})

@@ -11,7 +11,8 @@ import anyio
 import anyio.abc
 import msgspec
 
-from nnasync._core.drivers.service.network_source import SCHEME
+from nnasync._core.arguments import check_kind, path_of, told
+from nnasync._core.drivers.service.network_source import SCHEME, check_is_no_address
 from nnasync._core.service.client_session import Session
 from nnasync._core.service.connections import ClientConnections
 from nnasync._core.service.limits import Limits
@@ -57,16 +58,21 @@ async def serve_at(
     an address without a key, and for files that cannot be used; DeviceUnavailable where another
     service listens.
     """
+    if not callable(getattr(device, "prepare_model", None)):
+        raise InvalidArgument(f"device is {told(device)}, it must be one, as rt.device(name) gives")
+    check_kind("max_priority", max_priority, Priority, "a Priority")
+    path = path_of("path", path)
     limits = Limits(priority=max_priority)
-    if isinstance(path, str) and path.startswith(SCHEME):
+    if path.startswith(SCHEME):
         guard = Guard(key, certificate, private_key)
         async with listening_at(path, guard) as listener:
             task_status.started(address_of(listener))
             await serve_network(device, listener, guard, _within_descriptors(limits))
     if key is not None or certificate is not None or private_key is not None:
         raise InvalidArgument(f"keys are for addresses such as tcp://0.0.0.0:7007, not for {path}")
+    check_is_no_address(path)
     with listening(Path(path)) as listener:
-        task_status.started(os.fspath(path))
+        task_status.started(path)
         await serve(device, listener, limits)
 
 

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import os
 
+from nnasync._core.arguments import check_kind, check_number, path_of
 from nnasync._core.drivers.service.child import Address, Child
 from nnasync._core.drivers.service.device import ServiceDevice
 from nnasync._core.drivers.service.heartbeat import HANG_AFTER_S
 from nnasync._core.drivers.service.network_device import NetworkDevice
-from nnasync._core.drivers.service.network_source import SCHEME, NetworkAddress
+from nnasync._core.drivers.service.network_source import SCHEME, NetworkAddress, check_is_no_address
 from nnasync.errors import InvalidArgument
 
 __all__ = [
@@ -50,11 +51,15 @@ async def connect(
     this version answers, of this user or with this key; InvalidArgument for an address that is
     none, and for a key or certificates that cannot be used.
     """
-    if isinstance(path, str) and path.startswith(SCHEME):
+    path = path_of("path", path)
+    check_kind("called", called, str, "a str")
+    check_number("hang_after_s", hang_after_s, 0)
+    if path.startswith(SCHEME):
         source = NetworkAddress(path, key=key, ca=ca)
         return await NetworkDevice.open(source, called=called, hang_after_s=hang_after_s)
     if key is not None or ca is not None:
         raise InvalidArgument(f"key= and ca= are for addresses such as tcp://10.0.0.5:7007: {path}")
+    check_is_no_address(path)
     return await ServiceDevice.open(Address(path), called=called, hang_after_s=hang_after_s)
 
 

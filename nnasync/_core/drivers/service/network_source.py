@@ -122,6 +122,14 @@ class NetworkPeer(Peer):
         return ValueOffer(model)
 
 
+def check_is_no_address(path: str) -> None:
+    """Raise InvalidArgument for an address of another kind in the place of the path of a socket."""
+    if "://" in path:
+        raise InvalidArgument(
+            f"{path!r} is neither the path of a socket nor an address such as tcp://10.0.0.5:7007"
+        )
+
+
 class NetworkAddress:
     """Where a service listens, and what it takes to be let in."""
 
