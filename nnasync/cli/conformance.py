@@ -102,8 +102,8 @@ def _add_cases_options(group: Any) -> None:
     group.add_argument(
         "--lowering",
         metavar="NAME",
-        help="run the cases in this lowering of the device, or in all that it offers for each "
-        "(that which it takes by itself)",
+        help="run the cases in this lowering of the device (that which it takes by itself); all: "
+        "in each one that it offers",
     )
     group.add_argument(
         "--timing",

@@ -47,8 +47,8 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "fuzz",
         help="try what devices make of inputs that are not as they should be",
-        description="Changes models, requests, memory, cache files and files of models at random, "
-        "and gives them to devices in processes that may be lost: whatever comes in runs or is "
+        description="Change models, requests, memory, cache files and files of models at random, "
+        "and give them to devices in processes that may be lost: whatever comes in runs or is "
         "refused with an error that says why. What crashes, hangs, takes too much memory, leaks, "
         "raises anything else or gives outputs that depend on undefined memory is a finding; it is "
         "shrunk and written to a file that --repeat takes. Exit code 1 if there are findings. "
@@ -70,8 +70,8 @@ def _add_choices(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         type=device,
         action="append",
-        help="a device by name, module:factory of one that is not installed, or all; may be given "
-        "several times (all)",
+        help="a device by name, module:factory of one that is not installed, or all; may be "
+        "repeated (all)",
     )
     parser.add_argument("--isolate", action="store_true", help="isolate the devices as well")
     parser.add_argument(
@@ -99,7 +99,9 @@ def _add_choices(parser: argparse.ArgumentParser) -> None:
 
 def _add_limits(parser: argparse.ArgumentParser) -> None:
     """Which inputs, what they may take, and where findings go."""
-    parser.add_argument("--seed", type=int, default=0, metavar="S", help="which ones (%(default)s)")
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="S", help="of all that is drawn (%(default)s)"
+    )
     parser.add_argument(
         "--corpus",
         type=Path,
@@ -118,18 +120,22 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
         "--progress",
         type=Path,
         metavar="FILE",
-        help="go on where FILE says that runs of this seed on this device ended, and write there "
-        "how far this one came; a run at a time",
+        help="keep in FILE how far each kind has come, by device and seed, and go on from there "
+        "the next time; for one run at a time",
     )
     parser.add_argument(
         "--limit",
         type=positive_number,
         default=60.0,
         metavar="S",
-        help="an input that takes longer hangs",
+        help="seconds after which an input counts as hanging (%(default)g)",
     )
     parser.add_argument(
-        "--memory", type=positive, default=2048, metavar="MIB", help="what an input may take"
+        "--memory",
+        type=positive,
+        default=2048,
+        metavar="MIB",
+        help="MiB that an input may take (%(default)s)",
     )
     parser.add_argument(
         "--guided", action="store_true", help="let coverage choose the inputs (needs atheris)"

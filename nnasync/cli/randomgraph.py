@@ -88,7 +88,7 @@ def add_parser(commands: Any) -> None:
         "--type",
         metavar="TYPE",
         choices=list(KINDS),
-        help=f"the type of data that all operations work on: {', '.join(KINDS)} (any)",
+        help="the type of data that all operations work on (any)",
     )
     parser.add_argument(
         "--operations",
@@ -100,8 +100,8 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--lowering",
         metavar="NAME",
-        help="run them in this lowering of the device, or in all that it offers for each (that "
-        "which it takes by itself)",
+        help="run them in this lowering of the device (that which it takes by itself); all: in "
+        "each one that it offers",
     )
     parser.add_argument(
         "--jobs", type=positive, metavar="N", help="processes (as many as there are cores)"

@@ -56,7 +56,10 @@ def add_parser(commands: Any) -> None:
     )
     _add_devices(parser.add_mutually_exclusive_group())
     parser.add_argument(
-        "--priority", choices=[p.name.lower() for p in Priority], default="medium", help="medium"
+        "--priority",
+        choices=[p.name.lower() for p in Priority],
+        default="medium",
+        help="of the runs (medium)",
     )
     parser.add_argument(
         "--deadline-ms",

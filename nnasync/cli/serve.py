@@ -55,7 +55,7 @@ def add_parser(commands: Any) -> None:
         formatter_class=HelpFormatter,
     )
     parser.add_argument("model", nargs="*", type=Path, metavar="MODEL", help="a file of a model")
-    parser.add_argument("--models", type=Path, metavar="FOLDER", help="a folder of models")
+    parser.add_argument("--models", type=Path, metavar="DIR", help="a folder of models")
     parser.add_argument(
         "--host", default="127.0.0.1", help="the address to listen at (127.0.0.1: this machine)"
     )
@@ -113,7 +113,7 @@ def _add_operation(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="how often the folder is looked at for new and changed models (2; 0 is never)",
     )
-    parser.add_argument("--cache", type=Path, metavar="FOLDER", help="keep compiled models there")
+    parser.add_argument("--cache", type=Path, metavar="DIR", help="keep compiled models there")
     parser.add_argument(
         "--cores", type=positive, metavar="N", help="executions that run at once (all cores)"
     )

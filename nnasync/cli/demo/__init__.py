@@ -22,14 +22,12 @@ from nnasync.errors import InvalidArgument
 
 __all__ = ["add_parser"]
 
-_DESCRIPTION = """
-Plays a video of digits and a recording of spoken digits in real time, and
-recognizes both: hops of 10 ms of sound at HIGH priority, each due 10 ms after
+_DESCRIPTION = """Play a video of digits and a recording of spoken digits in real time, and
+recognize both: hops of 10 ms of sound at HIGH priority, each due 10 ms after
 its last sample; 30 frames a second at MEDIUM, the newest frame wins, each due
 one frame period after it came; and beside them clients of a larger network as
 LOW load. At the end it tells how much was right, the account of each stream,
-and writes a timeline of the run as a picture and as a page.
-"""
+and it writes a timeline of the run as a picture and as a page."""
 
 _EXAMPLES = """examples:
   nnasync demo                           the clips, for a minute
@@ -79,7 +77,9 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("--plain", action="store_true", help="lines instead of a live screen")
     parser.add_argument("--json", action="store_true", help="print the summary as JSON")
-    parser.add_argument("--data", type=Path, metavar="DIR", help="other clips and networks")
+    parser.add_argument(
+        "--data", type=Path, metavar="DIR", help="folder of other clips and networks"
+    )
     parser.set_defaults(command=_command)
 
 

@@ -66,7 +66,7 @@ def add_parser(commands: Any) -> None:
         "--cache-dir",
         action="append",
         default=[],
-        metavar="PATH",
+        metavar="DIR",
         help="a folder that programs give as cache_dir=, to be examined too; may be repeated",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")

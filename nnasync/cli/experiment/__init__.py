@@ -44,27 +44,42 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "experiment",
         help="ask what if: another policy, another load, more cores",
-        description="Runs the streams of a file under scheduling policies, in virtual time, on "
-        "this machine, or both, and writes figures, pictures and a report of it. What files say is "
+        description="Run the streams of a file under scheduling policies, in virtual time, on "
+        "this machine, or both, and write figures, pictures and a report of it. What files say is "
         "in docs/experiments.md.",
         epilog=_EXAMPLES,
         formatter_class=HelpFormatter,
     )
     parts = parser.add_subparsers(title="parts", metavar="PART", required=True)
     _add_run(parts)
-    report = parts.add_parser("report", help="write the report of results again")
+    report = parts.add_parser(
+        "report",
+        help="write the report of results again",
+        description="Write the report, and its pictures, of results that `nnasync experiment run` "
+        "left in a folder.",
+    )
     report.add_argument("results", type=Path, metavar="RESULTS", help="folder of results")
     _add_pictures(report)
     report.set_defaults(command=_report)
-    both = parts.add_parser("compare", help="tell what two results differ in")
-    both.add_argument("before", type=Path, metavar="A", help="folder of results")
-    both.add_argument("after", type=Path, metavar="B", help="folder of results")
+    both = parts.add_parser(
+        "compare",
+        help="tell what two results differ in",
+        description="Compare two results of the same experiment, point by point and stream by "
+        "stream, and tell what is clearly larger or smaller in the second.",
+    )
+    both.add_argument("before", type=Path, metavar="BEFORE", help="folder of results")
+    both.add_argument("after", type=Path, metavar="AFTER", help="folder of other results")
     both.add_argument("--all", action="store_true", help="tell what is not clear, too")
     both.set_defaults(command=_compare)
 
 
 def _add_run(parts: Any) -> None:
-    parser = parts.add_parser("run", help="run the experiment of a file")
+    parser = parts.add_parser(
+        "run",
+        help="run the experiment of a file",
+        description="Run each point of the sweep of an experiment, print its figures, and write "
+        "results.json, results.csv, report.html and pictures into a folder.",
+    )
     parser.add_argument("file", type=Path, metavar="FILE", help="TOML file of the experiment")
     how = parser.add_mutually_exclusive_group()
     for name, text in (

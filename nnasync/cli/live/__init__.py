@@ -20,13 +20,11 @@ from nnasync.errors import InvalidArgument
 
 __all__ = ["add_parser"]
 
-_DESCRIPTION = """
-Serves a page that shows two live streams on their way through three networks:
+_DESCRIPTION = """Serve a page that shows two live streams on their way through three networks:
 digits in pictures at MEDIUM priority, spoken digits at HIGH, and clients of a
 larger network as LOW load; with the account of every frame, latencies against
 deadlines, and who has which core. On the page priorities and deadlines can be
-changed, load added, the network cut, and the process of a driver killed.
-"""
+changed, load added, the network cut, and the process of a driver killed."""
 
 _EXAMPLES = """examples:
   nnasync live                           the camera and microphone of whoever opens the page
@@ -80,7 +78,9 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--low", type=int, choices=range(5), default=0, help="clients of the LOW load at first (0)"
     )
-    parser.add_argument("--data", type=Path, metavar="DIR", help="other clips and networks")
+    parser.add_argument(
+        "--data", type=Path, metavar="DIR", help="folder of other clips and networks"
+    )
     parser.set_defaults(command=_command)
 
 

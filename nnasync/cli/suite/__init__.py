@@ -26,7 +26,7 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "suite",
         help="benchmark devices, and find out what they survive",
-        description="Runs networks and faults against devices and writes what came of it as JSON "
+        description="Run networks and faults against devices, and write what came of it as JSON "
         "and as a page. What the suites do is in docs/suites.md.",
         epilog=_EXAMPLES,
         formatter_class=HelpFormatter,

@@ -43,8 +43,8 @@ def add_part(parts: Any) -> None:
     parser = parts.add_parser(
         "benchmark",
         help="how right and how fast networks are on each device",
-        description="Compiles each network for each device, without a cache, to one and from one, "
-        "runs it on its data, and says whether the answers are as right as those of the baseline: "
+        description="Compile each network for each device, without a cache, to one and from one, "
+        "run it on its data, and say whether the answers are as right as those of the baseline: "
         "LiteRT with its plain kernels where it is installed and has them, else the reference. "
         "Each device runs in a child process; one that dies or hangs costs a row. Exit code 1 if "
         "a row failed.",
@@ -79,17 +79,25 @@ def add_part(parts: Any) -> None:
     pictures.add_argument(
         "--pictures",
         type=Path,
-        metavar="FOLDER",
-        help="has a sub-folder for each label, or ground_truth.json",
+        metavar="DIR",
+        help="of pictures, in a sub-folder for each label or with ground_truth.json",
     )
     pictures.add_argument(
         "--labels", type=Path, metavar="FILE", help="the names of the classes, one a line"
     )
     pictures.add_argument(
-        "--preprocessing", choices=("inception", "network"), default="inception", help="(inception)"
+        "--preprocessing",
+        choices=("inception", "network"),
+        default="inception",
+        help="how pictures are made inputs: as for Inception, or as the network's own input says "
+        "(inception)",
     )
     pictures.add_argument(
-        "--expected-top1", type=float, default=0.0, metavar="X", help="share that must be right"
+        "--expected-top1",
+        type=float,
+        default=0.0,
+        metavar="X",
+        help="the share of pictures that must be right",
     )
     add_output_options(parser)
     parser.set_defaults(command=_command)

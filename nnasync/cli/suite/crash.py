@@ -33,7 +33,7 @@ def add_part(parts: Any) -> None:
     parser = parts.add_parser(
         "crash",
         help="find out what devices survive",
-        description="Stresses each device in each mode, in processes with time limits: each ends "
+        description="Stress each device in each mode, in processes with time limits: each ends "
         "as success, failure, hang or crash, and the next goes on. Exit code 1 if one was no "
         "success.",
         epilog=f"modes:\n{modes}\n\n{_EXAMPLES}",
@@ -46,8 +46,8 @@ def add_part(parts: Any) -> None:
         type=positive_number,
         default=1.0,
         metavar="X",
-        help="how long it takes: 1 is more than an hour a device, 4 are the times of the tests "
-        "that it follows; below 0.1 each mode has its hardest parameters only (1)",
+        help="how long it takes: 1 is more than an hour a device, 4 takes as long as Android's "
+        "own crash tests; below 0.1 each mode has its hardest parameters only (1)",
     )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of all that is drawn (0)")
     add_output_options(parser)
@@ -68,8 +68,8 @@ def add_targets(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--models",
         type=Path,
-        metavar="FOLDER",
-        help=f"networks to use, files with {', '.join(SUFFIXES)} (those that come with nnasync)",
+        metavar="DIR",
+        help=f"of networks to use, {', '.join(SUFFIXES)} (those that come with nnasync)",
     )
 
 

@@ -18,7 +18,7 @@ def add_part(parts: Any) -> None:
     parser = parts.add_parser(
         "report",
         help="show what a suite found out",
-        description="Shows the result of a suite that ran before. Exit code 1 if something in it "
+        description="Show the result of a suite that ran before. Exit code 1 if something in it "
         "failed.",
     )
     parser.add_argument("result", type=Path, metavar="FILE.json", help="result of a suite")

@@ -27,8 +27,9 @@ def add_part(parts: Any) -> None:
     parser = parts.add_parser(
         "soak",
         help="load devices for hours, and see what grows",
-        description="Streams with deadlines, compilations, networks that are dropped, a cache that "
-        "is too small, storms of deadlines and kills of an isolated driver, all at once. Memory, "
+        description="Load devices with streams with deadlines, compilations, networks that are "
+        "dropped, a cache that is too small, storms of deadlines and kills of an isolated "
+        "driver, all at once. Memory, "
         "descriptors, threads and latency are sampled; a slope that is surely above zero after the "
         "settling time (five minutes, or 30 % of a short run) fails, and so does a wrong answer.",
         epilog=_EXAMPLES,

@@ -53,7 +53,7 @@ def add_parser(commands: Any) -> None:
         help="metrics to look at instead; may be repeated",
     )
     parser.add_argument(
-        "--interval", type=_seconds, default=1.0, metavar="S", help="seconds (%(default)s)"
+        "--interval", type=_seconds, default=1.0, metavar="S", help="seconds between two looks (1)"
     )
     parser.add_argument("--once", action="store_true", help="print one interval, and end")
     parser.add_argument("--json", action="store_true", help="print JSON, a line an interval")
