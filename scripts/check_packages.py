@@ -47,20 +47,22 @@ _ENGINES = "\n".join(
 )
 PROGRAMS: dict[str, str] = {
     "": f"{_NETWORK}\nnn.run(answer)\nfrom nnasync.cli import main\nassert main(['devices']) == 0",
-    "asgi": "import nnasync.asgi",
-    "demo": "from nnasync.cli import main; main(['demo', '--help'])",
+    "asgi": "from nnasync.asgi import Answers, HangUps, Networks, RequestSpans",
+    "demo": "import nnasync.cli.demo.picture, matplotlib, rich\n"
+    "from nnasync.cli import main; main(['demo', '--help'])",
     "engines": _ENGINES,
     "experiments": "import pandas, pyarrow, rich, nnasync.experiments",
     "fuzz": "import atheris; from nnasync.suites.fuzz import check_guide; check_guide()",
     "litert": _on("litert-cpu"),
-    "live": "import starlette, uvicorn, websockets, nnasync.streaming.webrtc",
+    "live": "import websockets, nnasync.streaming.webrtc\n"
+    "import nnasync.cli.live.app, nnasync.cli.live.guard, nnasync.cli.live.server",
     "media": "import av, nnasync.streaming as s; s.camera, s.video_file",
     "onnxruntime": _on("onnxruntime-cpu"),
     "openvino": _on("openvino-cpu"),
-    "otel": "import opentelemetry.trace, nnasync.tracing",
+    "otel": "import opentelemetry.trace, nnasync.tracing.otel",
     "parquet": "import pyarrow, nnasync.experiments",
     "ray": "import nnasync.ray",
-    "serve": "import grpc, nnasync.serving",
+    "serve": "import nnasync.serving.http_server, nnasync.serving.grpc_front.listening",
     "testing": "import hypothesis, nnasync.conformance",
     "trio": f"{_NETWORK}\nimport trio\ntrio.run(answer)",
     "webrtc": "import aiortc, nnasync.streaming.webrtc",

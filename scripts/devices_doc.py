@@ -26,19 +26,22 @@ ROUNDS = 12
 
 _HEAD = """# Devices
 
-`nnasync devices` lists those that are installed, and why others are missing; `nn.open_runtime(devices=["litert-cpu"])` has the
-named ones alone, and `rt.compile(model, devices=["litert-cpu"])` keeps one network to them. A device may run
-[in its own process, or on another machine](service.md), there are [more execution providers](onnx.md#other-execution-providers) of ONNX
-Runtime, and [a driver of your own](write_a_driver.md) is three small classes.
+`nnasync devices` lists those that are installed, and why others are missing;
+`nn.open_runtime(devices=["litert-cpu"])` has the named ones alone, and
+`rt.compile(model, devices=["litert-cpu"])` keeps one network to them. A device may run
+[in its own process, or on another machine](service.md), there are
+[more execution providers](onnx.md#other-execution-providers) of ONNX Runtime, and
+[a driver of your own](write_a_driver.md) is three small classes.
 
 What each device takes, by operation and type, as it answers `get_supported_operations` for
 {rounds} random models of one operation each, with constant and with variable weights, all layouts
 and options. Written by `python -m scripts.devices_doc`.
 
 **all**: every one of them; a number: so many of a hundred; nothing: none; n/a: the
-operation does not have that type; operations without a row are taken in no type. A device takes only what
-its own engine computes within the tolerance of the conformance tests; what it leaves goes to the
-next device, at the end to `nnasync-reference`, which takes everything. `net.report().rejections`
+operation does not have that type. Operations without a row are taken in no type. A device takes
+only what its own engine computes within the tolerance of the conformance tests; what it leaves
+goes to the next device, at the end to `nnasync-reference`, which takes everything.
+`net.report().rejections`
 tells the reasons for a model, in the words of the device where it has some, and so do
 `nnasync dump MODEL --plan` and `print(net.report())`. Of the devices that take a model the fastest
 whose results agree with the reference is kept: [what that means](agreement.md).

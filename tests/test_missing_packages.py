@@ -5,10 +5,20 @@ What is blocked would have been imported by tests before, so each case has a pro
 
 from __future__ import annotations
 
+import contextlib
+import re
 import subprocess
 import sys
+import tomllib
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
 
 import pytest
+
+from scripts.check_packages import PROGRAMS
+
+PROJECT = Path(__file__).resolve().parent.parent / "pyproject.toml"
 
 BLOCKED = """
 import sys
@@ -63,3 +73,75 @@ def test_what_needs_no_package_is_there_without_it() -> None:
         timeout=60,
     )
     assert "Limits(" in ran.stdout
+
+
+ALONE = """
+import sys
+sys.modules.update(dict.fromkeys(sys.argv[1].split(",")))
+exec(sys.argv[2])
+"""
+
+_REQUIREMENT = re.compile(r"([\w.-]+)\s*(?:\[([^\]]*)\])?[^;]*(?:;(.*))?")
+_EXTRA = re.compile(r"""extra\s*==\s*['"]([\w.-]+)['"]""")
+
+
+def requirements(name: str, extras: set[str]) -> Iterator[tuple[str, set[str]]]:
+    """The distributions, with extras of theirs, that one asks for with these extras."""
+    if name == "nnasync":
+        project = tomllib.loads(PROJECT.read_text())["project"]
+        lines = [*project["dependencies"]]
+        lines += [line for each in extras for line in project["optional-dependencies"][each]]
+    else:
+        lines = metadata.requires(name) or []
+    for line in lines:
+        found = _REQUIREMENT.fullmatch(line.strip())
+        assert found is not None, line
+        wanted = _EXTRA.search(found[3] or "")
+        if wanted is None or wanted[1] in extras:
+            yield normal(found[1]), {each.strip() for each in (found[2] or "").split(",") if each}
+
+
+def normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def is_installed(distribution: str) -> bool:
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        return bool(metadata.version(distribution))
+    return False
+
+
+def brought_by(extra: str) -> set[str]:
+    """All distributions that are there once `nnasync[extra]` is installed."""
+    found: dict[str, set[str]] = {}
+    waiting = [("nnasync", {extra} - {""})]
+    while waiting:
+        name, extras = waiting.pop()
+        if name in found and extras <= found[name]:
+            continue
+        found[name] = found.get(name, set()) | extras
+        with contextlib.suppress(metadata.PackageNotFoundError):  # for other systems
+            waiting += requirements(name, found[name])
+    return set(found)
+
+
+@pytest.mark.parametrize("extra", sorted(PROGRAMS.keys() - {"testing"}))
+def test_an_extra_brings_all_that_its_part_imports(extra: str) -> None:
+    """Not `testing`: hypothesis loads what any installed package offers it."""
+    brought = brought_by(extra)
+    own = [name for name, _ in requirements("nnasync", {extra} - {""})]
+    if missing := [name for name in own if name != "nnasync" and not is_installed(name)]:
+        pytest.skip(f"{', '.join(missing)}: not installed")
+    absent = [
+        module
+        for module, distributions in metadata.packages_distributions().items()
+        if not brought & {normal(each) for each in distributions} and module.isidentifier()
+    ]
+    assert "pytest" in absent
+    ran = subprocess.run(
+        [sys.executable, "-c", ALONE, ",".join(absent), PROGRAMS[extra]],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert ran.returncode == 0, ran.stderr

@@ -73,7 +73,7 @@ def test_a_dataframe() -> None:
 
 def test_a_dataframe_needs_pandas(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(InvalidArgument, match="pip install pandas"):
+    with pytest.raises(InvalidArgument, match=r"nnasync\[experiments\]"):
         results().to_pandas()
 
 

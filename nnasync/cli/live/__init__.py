@@ -35,7 +35,7 @@ _EXAMPLES = """examples:
                                          and the cameras of phones, which need HTTPS
 """
 
-_PACKAGES = ("aiortc", "av", "starlette", "uvicorn", "websockets")
+_PACKAGES = ("aiortc", "av", "httptools", "starlette", "uvicorn", "websockets")
 
 
 def add_parser(commands: Any) -> None:

@@ -370,7 +370,8 @@ def _suite_row(row: _Row, device: str) -> SuiteRow:
     figures = [SuiteFigure("inputs", row.count, better=Better.MORE)]
     figures += [SuiteFigure(ending.value, row.endings[ending]) for ending in Ending]
     figures.append(SuiteFigure("processes lost", row.lost, better=Better.LESS))
-    figures.append(SuiteFigure("grown by", row.grown_bytes / 2**20, "MiB", better=Better.LESS))
+    grown_mib = round(row.grown_bytes / 2**20, 2) + 0.0
+    figures.append(SuiteFigure("grown by", grown_mib, "MiB", better=Better.LESS))
     findings = []
     for label, each in row.findings.items():
         path = row.files.get(label)

@@ -42,7 +42,9 @@ def _table(rows: Sequence[SuiteRow]) -> str:
             cells.append(remark(row.text, len(names) + 1))
         lines.append(table_row(cells))
     made = table(heads, lines, name="all-rows")
-    intro = "<p>Small figures are intervals. A click on a head sorts.</p>"
+    has_intervals = any(figure.low is not None for row in rows for figure in row.figures)
+    told = "Small figures are intervals. " if has_intervals else ""
+    intro = f"<p>{told}A click on a head sorts.</p>"
     copied = f'<div class="bar tools">{copy_button("all-rows")}</div>'
     return section("figures", "All rows", intro + copied + made)
 

@@ -103,6 +103,12 @@ def test_the_table_of_all_rows_has_the_figures_that_most_rows_have() -> None:
     assert common_titles(rows) == names
 
 
+def test_small_figures_are_spoken_of_where_there_are_some() -> None:
+    plain, exact = SuiteFigure("count", 1.0), SuiteFigure("time", 1.0, "ms", low=0.9, high=1.1)
+    told = [page(result(replace(row(), figures=(each,), bars=()))) for each in (plain, exact)]
+    assert ["Small figures are intervals" in each for each in told] == [False, True]
+
+
 def charts(*figures: SuiteFigure) -> list[str]:
     """The titles of charts of intervals, with a row for each figure."""
     rows = [replace(row(subject=str(n)), figures=(each,)) for n, each in enumerate(figures)]
