@@ -63,7 +63,8 @@ async def contests_apart(
 ) -> AsyncIterator[None]:
     """Contests are held in another process, and no test waits for ever."""
     monkeypatch.setattr(contest_process, "can_start", lambda: True)
-    with anyio.fail_after(GUARD_S):
+    # Processes are started and waited for; beside others that takes several times as long.
+    with anyio.fail_after(5 * GUARD_S):
         yield
 
 
