@@ -1,4 +1,7 @@
-"""An ONNX file, run twice: in operations of the HAL on any device, and whole by ONNX Runtime."""
+"""An ONNX file, run twice: in operations of the HAL on any device, and whole by ONNX Runtime.
+
+It takes the extra of both packages: pip install '.[onnxruntime]'.
+"""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ import pytest
 from msgspec import structs
 
 import nnasync as nn
-from nnasync import audio, batching, devices, experiments, memory, streaming, vision
+from nnasync import audio, batching, devices, experiments, memory, ray, streaming, vision
 from nnasync._core.arguments import check_function, check_number, check_words, told
 from nnasync._core.execution import Port
 from nnasync.errors import ExperimentError, InvalidArgument
@@ -275,6 +275,11 @@ OTHERS: list[Row] = [
     (batching.Batcher, {"net": OpenNet()}, "max_rows", NO_COUNTS),
     (batching.Batcher, {"net": OpenNet()}, "window_us", (*NO_NUMBERS, -1)),
     (batching.Batcher, {"net": OpenNet()}, "when", ("never", None)),
+    (ray.app, {}, "build", (None, "app")),
+    (ray.app, {"build": print}, "max_queued", NO_COUNTS),
+    (ray.device, {}, "name", (None, 3)),
+    (ray.device, {"name": "litert-cpu"}, "cores", NO_COUNTS),
+    (ray.device, {"name": "litert-cpu"}, "hang_after_s", (*NO_NUMBERS, -1)),
     (devices.keep_figures, {}, "figures", (None, "x", 3)),
     (devices.forget_verdicts, {}, "which", (None, "", 3, ["x"])),
 ]

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from nnasync.errors import InvalidArgument
+from nnasync._core.arguments import check_callable, check_whole
 from nnasync.ray.devices import look_for_ray
 
 ROUTER = "nnasync.ray.router.DeadlineRouter"
@@ -39,10 +39,9 @@ def app(
     proxy answers 503 at once. `resources` are further ones of Ray that a replica needs. Raises
     InvalidArgument for numbers below 1, ImportError without Ray.
     """
-    if cores < 1 or max_ongoing < 1 or max_queued < 1:
-        raise InvalidArgument(
-            f"cores={cores}, max_ongoing={max_ongoing}, max_queued={max_queued}: 1 or more each"
-        )
+    check_callable("build", build, "a function of the number of cores that returns an application")
+    for what, count in (("cores", cores), ("max_ongoing", max_ongoing), ("max_queued", max_queued)):
+        check_whole(what, count, 1)
     look_for_ray()
     from ray import serve
     from ray.serve.config import RequestRouterConfig

@@ -14,11 +14,12 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
+from nnasync._core.arguments import check_kind, check_number, check_whole
 from nnasync._core.drivers.service import NetworkAddress, NetworkDevice
 from nnasync._core.drivers.service.heartbeat import HANG_AFTER_S
 from nnasync._core.drivers.service.network_source import NetworkPeer
 from nnasync._core.workers.anyio_threads import in_helper_thread
-from nnasync.errors import DeviceUnavailable, InvalidArgument
+from nnasync.errors import DeviceUnavailable
 from nnasync.ray.device_host import DeviceHost
 
 logger = logging.getLogger(__name__)
@@ -138,8 +139,9 @@ def device(
     that is silent for `hang_after_s` while something is awaited of it counts as dead. Raises
     InvalidArgument for fewer cores than 1, ImportError without Ray.
     """
-    if cores < 1:
-        raise InvalidArgument(f"cores={cores}: 1 or more")
+    check_kind("name", name, str, "a str")
+    check_whole("cores", cores, 1)
+    check_number("hang_after_s", hang_after_s, 0)
     look_for_ray()
     chosen = {
         "num_cpus": cores,

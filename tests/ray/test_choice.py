@@ -60,5 +60,5 @@ def test_what_a_replica_tells_is_not_trusted(told: Sequence[object], expected: f
 
 @pytest.mark.parametrize("wrong", [{"cores": 0}, {"max_ongoing": 0}, {"max_queued": 0}])
 def test_numbers_out_of_range_are_refused(wrong: dict[str, int]) -> None:
-    with pytest.raises(InvalidArgument, match="1 or more"):
+    with pytest.raises(InvalidArgument, match="at least 1"):
         app(lambda cores: cores, **wrong)  # type: ignore[arg-type]  # They are numbers.

@@ -103,5 +103,5 @@ async def test_what_no_node_has(nodes: Any) -> None:
 
 
 def test_cores() -> None:
-    with pytest.raises(InvalidArgument, match="1 or more"):
+    with pytest.raises(InvalidArgument, match="at least 1"):
         device(rigs.REFERENCE, cores=0)
