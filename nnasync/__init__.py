@@ -36,12 +36,12 @@ The layers, top to bottom; a module imports only from rows below its own:
     message_queue, workers                     rings; threads and their cores
     fences, memory, cache, scheduler, machine    sync fences; pools; kept files; who is next; costs
     wakeup                                     from threads into loops
-    tracing, clock, lag, timeslice, os_threads, packages, child_process, heap    hooks; the system
+    tracing, clock, lag, timeslice, os_threads, packages, engine_packages, child_process, heap
     real_time   the system's real-time priority for threads that deadlines hang on
     arguments                                  checks of what users give
     errors, callbacks                          the exception tree; callbacks that raise
     hal                                        the words of HAL 1.3
-    collecting, deferred, endings, notebook, pages, pickling, state_files, words   garbage; files
+    collecting, deferred, endings, notebook, pages, pickling, room, state_files, words  garbage
 
 The names of this module are loaded when they are first used, so importing it costs next to nothing.
 """

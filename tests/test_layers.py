@@ -45,12 +45,18 @@ LAYERS = [  # from the top; a module may import modules of the rows below its ow
     {"message_queue", "workers"},
     {"fences", "memory", "cache", "scheduler", "machine"},
     {"wakeup"},
-    {"tracing", "clock", "lag", "timeslice", "os_threads", "packages", "child_process", "heap"},
+    {
+        *("tracing", "clock", "lag", "timeslice", "os_threads", "packages", "engine_packages"),
+        *("child_process", "heap"),
+    },
     {"real_time"},
     {"arguments"},
     {"errors", "callbacks"},
     {"hal"},
-    {"collecting", "deferred", "endings", "notebook", "pages", "pickling", "state_files", "words"},
+    {
+        *("collecting", "deferred", "endings", "notebook", "pages", "pickling", "room"),
+        *("state_files", "words"),
+    },
 ]
 HEIGHT = {name: -row for row, names in enumerate(LAYERS) for name in names}
 FACADE = {"__init__", "__main__"}

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
-import os
 import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +14,6 @@ from nnasync._core.packages import (
     EntryPoint,
     entry_points,
     is_importable,
-    load_library,
     version_of,
 )
 
@@ -164,36 +160,3 @@ def test_versions_of_names_that_are_spelled_otherwise(
         None,
     ]
     assert asked == []
-
-
-@pytest.mark.parametrize(
-    ("package", "beginning"),
-    [
-        ("openvino", "_pyopenvino"),
-        ("ai_edge_litert", "libpywrap_litert_common"),
-        ("onnxruntime", "capi/onnxruntime_pybind11_state"),
-    ],
-)
-def test_an_import_finds_the_library_loaded(
-    monkeypatch: pytest.MonkeyPatch, package: str, beginning: str
-) -> None:
-    loaded: list[str] = []
-
-    def dlopen(path: bytes, flags: int) -> None:
-        loaded.append(os.fsdecode(path))
-
-    monkeypatch.delitem(sys.modules, package, raising=False)
-    monkeypatch.setattr(ctypes, "CDLL", lambda name: SimpleNamespace(dlopen=dlopen))
-    load_library(package, beginning)
-    assert len(loaded) == 1
-    assert f"/{package}/{beginning}" in loaded[0]
-    load_library(package, "no/such_library")
-    load_library("no_such_package", beginning)
-    assert len(loaded) == 1
-
-
-def test_the_library_of_a_package_that_is_imported_is_loaded_already(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(ctypes, "CDLL", lambda name: pytest.fail("loads something"))
-    load_library("pytest", "")

@@ -9,18 +9,13 @@ the library.
 
 from __future__ import annotations
 
-import ctypes
 import functools
-import importlib
-import importlib.util
 import os
 import sys
 import time
 from collections.abc import Iterator
 from importlib.machinery import PathFinder
-from types import ModuleType
 
-from nnasync._core.endings import IMPORTS
 from nnasync.hal import Struct
 
 VERSION = "0.1.0"
@@ -66,39 +61,6 @@ def is_importable(module: str) -> bool:
     if module in sys.modules:
         return sys.modules[module] is not None
     return any(finder.find_spec(module, None) is not None for finder in sys.meta_path)
-
-
-_loading_ns: dict[str, int] = {}
-
-
-def imported(name: str) -> ModuleType:
-    """A module of a package; how long it took to import the first time is remembered."""
-    began_ns = time.perf_counter_ns()
-    with IMPORTS:
-        module = importlib.import_module(name)
-    _loading_ns.setdefault(name, time.perf_counter_ns() - began_ns)
-    return module
-
-
-def load_library(package: str, beginning: str) -> None:
-    """Have the system load a shared library of a package, which it does without the lock.
-
-    The import loads it as well, but keeps the interpreter lock for 3 to 10 ms meanwhile. The path
-    inside the package begins so. What fails here fails there again, and is told there.
-    """
-    if sys.platform != "linux" or package in sys.modules:
-        return
-    spec = importlib.util.find_spec(package)
-    for place in (spec and spec.submodule_search_locations) or ():
-        folder, name = os.path.split(os.path.join(place, beginning))
-        for entry in os.scandir(folder) if os.path.isdir(folder) else ():
-            if entry.name.startswith(name) and entry.name.endswith(".so"):
-                ctypes.CDLL(None).dlopen(os.fsencode(entry.path), os.RTLD_NOW)
-
-
-def loading_ns(name: str) -> int:
-    """How long `imported` took to import a module; 0 where it has not yet."""
-    return _loading_ns.get(name, 0)
 
 
 def entry_points(group: str) -> tuple[EntryPoint, ...]:

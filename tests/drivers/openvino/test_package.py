@@ -55,7 +55,7 @@ from nnasync._core.collecting import collecting_later
 from nnasync._core.drivers.openvino import package
 turns = []
 sleep = time.sleep
-package.time.sleep = lambda seconds: (turns.append(seconds), sleep(seconds))
+time.sleep = lambda seconds: (turns.append(seconds), sleep(seconds))
 {switch}
 with collecting_later():
     package.module()

@@ -10,7 +10,8 @@ from nnasync import hal
 from nnasync._core.deferred import deferred
 from nnasync._core.drivers.litert.plan import LiteRTPlan, ModelFileSource
 from nnasync._core.drivers.litert.session import PACKAGE, package
-from nnasync._core.packages import loading_ns, version_of
+from nnasync._core.engine_packages import loading_ns
+from nnasync._core.packages import version_of
 from nnasync.engine import CacheFiles, EngineBase, Lowering, Phase, Plan, span
 from nnasync.errors import BadState
 from nnasync.hal import (

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import os
 import platform
 import sys
 from typing import Any
 
-from nnasync._core.packages import load_library, version_of
+from nnasync._core.engine_packages import imported, load_library
+from nnasync._core.packages import version_of
 from nnasync.errors import GeneralFailure, InvalidArgument
 from nnasync.hal import DeviceType
 
@@ -31,6 +31,8 @@ _ON_CPU = ("onnxruntime-cpu", "onnxruntime-openvino", "onnxruntime-xnnpack")
 _DISTRIBUTIONS = ("onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino", "onnxruntime-qnn")
 _NOWHERE = "/nonexistent"
 _FATAL = 4
+_ROOM_BYTES = 8 << 20
+"""What the import allocates: the schemas of all operators."""
 
 
 def package() -> Any:
@@ -42,7 +44,7 @@ def package() -> Any:
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     load_library("onnxruntime", "capi/onnxruntime_pybind11_state")
     try:
-        return importlib.import_module("onnxruntime")
+        return imported("onnxruntime", room_bytes=_ROOM_BYTES)
     except ImportError as error:
         raise InvalidArgument(
             "onnxruntime is not installed: pip install 'nnasync[onnxruntime]'"

@@ -21,7 +21,7 @@ from nnasync._core.drivers.openvino.package import (
     version,
 )
 from nnasync._core.drivers.openvino.plan import OpenVinoPlan
-from nnasync._core.packages import loading_ns
+from nnasync._core.engine_packages import loading_ns
 from nnasync.engine import CacheFiles, EngineBase, Lowering, Phase, Plan, span
 from nnasync.errors import BadState, InvalidArgument
 from nnasync.hal import (

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import gc
 import importlib
 import sys
-import threading
-import time
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any, cast
 
-from nnasync._core.collecting import collecting_new
-from nnasync._core.packages import imported, load_library, version_of
+from nnasync._core.engine_packages import imported, load_library
+from nnasync._core.packages import version_of
 from nnasync.errors import GeneralFailure
 from nnasync.machine.facts import processor_flags
 
@@ -23,9 +20,6 @@ _OPSET = "openvino.opset15"
 _WIDE_BFLOAT16 = frozenset(("avx512f", "avx512bw", "avx512dq", "avx512vl"))
 """With these it has instructions for it, or imitates them."""
 _NARROW_BFLOAT16 = frozenset(("avx_ne_convert", "avx_vnni_int8"))
-
-_OBJECTS = 200
-"""New objects from one turn of the collector to the next, which take half a millisecond."""
 
 
 @functools.cache
@@ -36,7 +30,7 @@ def module() -> Any:
     a large process is forked nothing else of it runs.
     """
     load_library(PACKAGE, "_pyopenvino")
-    with _missing("openvino_telemetry"), _interrupted():
+    with _missing("openvino_telemetry"):
         return imported(PACKAGE)
 
 
@@ -44,29 +38,6 @@ def _part(name: str) -> Any:
     """A module of the package, which is imported first as it should be."""
     module()
     return importlib.import_module(name)
-
-
-@contextlib.contextmanager
-def _interrupted() -> Iterator[None]:
-    """Have this thread give the interpreter lock away now and then, also inside of a library.
-
-    The package's extension makes its types in one call of eight to twelve milliseconds, and no
-    other thread gets the lock meanwhile. Up to Python 3.11 the garbage collector runs inside of
-    such a call, after so many new objects, and calls back: there the lock can be given away. Later
-    versions wait with it for the end of the call, so there this does nothing.
-    """
-    thread = threading.get_ident()
-
-    def yield_lock(phase: str, _: dict[str, int]) -> None:
-        if phase == "start" and threading.get_ident() == thread:
-            time.sleep(0)
-
-    gc.callbacks.append(yield_lock)
-    try:
-        with collecting_new(_OBJECTS):
-            yield
-    finally:
-        gc.callbacks.remove(yield_lock)
 
 
 @contextlib.contextmanager
