@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from nnasync import CompileOptions, Net, Options, Runtime, open_runtime, run
+from nnasync.cli.argument_types import add_value_limit
 from nnasync.cli.interruption import interruptible
 from nnasync.cli.reference_networks import ReferenceNetwork, reference_networks
 from nnasync.cli.text import HelpFormatter, json_text, table
@@ -70,13 +71,16 @@ def add_parser(commands: Any) -> None:
         "off by more than 2",
     )
     parser.add_argument("--quick", action="store_true", help="small networks, rougher figures")
+    add_value_limit(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(command=_command)
 
 
 def _command(arguments: argparse.Namespace) -> int:
     names = None if arguments.device is None else _without_reference(arguments.device)
-    networks = reference_networks(arguments.files, quick=arguments.quick)
+    networks = reference_networks(
+        arguments.files, quick=arguments.quick, value_limit_bytes=arguments.value_limit_bytes
+    )
     measurements: list[Measurement] = []
     ended: int = run(_measure_until_ended, names, networks, measurements)
     figures = figures_of(measurements)

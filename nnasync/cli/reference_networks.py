@@ -62,17 +62,18 @@ _FEW = (
 
 
 def reference_networks(
-    files: Sequence[Path] = (), *, quick: bool = False
+    files: Sequence[Path] = (), *, quick: bool = False, value_limit_bytes: int | None = None
 ) -> tuple[ReferenceNetwork, ...]:
     """All networks, and those of files and folders; quick ones are small, but of the same kinds.
 
-    Raises InvalidArgument or OSError for files that are no networks.
+    `value_limit_bytes` is what a value of a file may take, as `nnasync.load` has it. Raises
+    InvalidArgument or OSError for files that are no networks.
     """
     return (
         *_real_networks(quick=quick),
         *_shapes(quick=quick),
         *_few_operations(quick=quick),
-        *_of_files(files),
+        *_of_files(files, value_limit_bytes),
     )
 
 
@@ -105,13 +106,13 @@ def _known(name: str, model: Model) -> ReferenceNetwork:
     return ReferenceNetwork(f"{name}, {_KINDS.get(figure, figure)}", figure, lambda: model)
 
 
-def _of_files(places: Sequence[Path]) -> Iterator[ReferenceNetwork]:
+def _of_files(places: Sequence[Path], value_limit_bytes: int | None) -> Iterator[ReferenceNetwork]:
     for place in places:
         inside = [each for each in sorted(place.glob("*")) if each.suffix in _FILES]
         if place.is_dir() and not inside:
             raise InvalidArgument(f"{place} has no networks: no {', '.join(_FILES)} is in it")
         for path in inside or [place]:
-            model = load(path)
+            model = load(path, value_limit_bytes=value_limit_bytes)
             if any(0 in model.main.operands[n].dimensions for n in model.main.input_indexes):
                 raise InvalidArgument(f"{path} has inputs whose shape is not fixed")
             yield _known(path.name, model)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
 import msgspec
 import numpy as np
@@ -225,7 +225,8 @@ class Network(Kind, frozen=True):
     A simulation needs the steps; a real run needs the file. Runs that share the cores are slower:
     `beside` says by the names of streams how many times as long a run takes while one of those runs
     too, 1 if that is no matter. `times` say it all more exactly, where they were measured: then the
-    steps only tell where a run may be interrupted.
+    steps only tell where a run may be interrupted. `value_limit_bytes` is what a value of the file
+    may take, as `nnasync.load` has it.
     """
 
     model: str
@@ -233,6 +234,7 @@ class Network(Kind, frozen=True):
     cv: float = 0.0
     beside: dict[str, float] = msgspec.field(default_factory=dict)
     times: RunTimes | None = None
+    value_limit_bytes: Annotated[int, msgspec.Meta(gt=0)] | None = None
 
     def __post_init__(self) -> None:
         if self.steps_ms:

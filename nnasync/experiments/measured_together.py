@@ -37,11 +37,21 @@ _PRIORITIES: dict[Priority, Literal["low", "medium", "high"]] = {
 }
 
 
+File: TypeAlias = tuple[str, int | None]
+"""A model file, and what a value of it may take if that is stated."""
+
+
 class Kind(NamedTuple):
     """A network with a priority: what is measured once."""
 
     model: str
     priority: Priority
+    value_limit_bytes: int | None = None
+
+    @property
+    def file(self) -> File:
+        """The file of the network, whatever its priority."""
+        return self.model, self.value_limit_bytes
 
 
 Mix: TypeAlias = Mapping[Kind, float]

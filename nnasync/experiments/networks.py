@@ -32,7 +32,7 @@ from nnasync.errors import ExperimentError
 from nnasync.experiments.arrivals import ClosedLoop
 from nnasync.experiments.costs import Network, RunTimes
 from nnasync.experiments.experiment import Experiment, Point
-from nnasync.experiments.measured_together import Kind, Mix, Together, load_of
+from nnasync.experiments.measured_together import File, Kind, Mix, Together, load_of
 from nnasync.experiments.real import best_form
 from nnasync.experiments.real_device import CostEngine, at_multiples
 from nnasync.experiments.record import RunResult
@@ -96,17 +96,18 @@ class MeasuredNetworks:
 
 async def _together(points: Sequence[Point]) -> dict[int, Together]:
     """The networks of each point that has any, measured alone and together."""
-    alone: dict[tuple[str, int], Network] = {}
+    alone: dict[tuple[File, int], Network] = {}
     alike: dict[tuple[int, tuple[Kind, ...]], list[Point]] = {}
     for point in points:
         if kinds := _kinds(point.experiment):
             alike.setdefault((point.experiment.cores, kinds), []).append(point)
     found: dict[int, Together] = {}
     for (cores, kinds), group in alike.items():
-        for model in dict.fromkeys(kind.model for kind in kinds):
-            if (model, cores) not in alone:
-                alone[model, cores] = await _measured_calmly(model, cores)
-        networks = {kind: alone[kind.model, cores] for kind in kinds}
+        for kind in kinds:
+            if (kind.file, cores) not in alone:
+                limit_bytes = kind.value_limit_bytes
+                alone[kind.file, cores] = await _measured_calmly(kind.model, cores, limit_bytes)
+        networks = {kind: alone[kind.file, cores] for kind in kinds}
         found |= await _by_mix(group, networks, cores)
     return dict(sorted(found.items()))
 
@@ -180,12 +181,12 @@ def _with_rates(point: Point, known: Point) -> Point:
     return replace(point, experiment=replace(point.experiment, streams=streams, load=None))
 
 
-async def _measured_calmly(model: str, cores: int) -> Network:
+async def _measured_calmly(model: str, cores: int, value_limit_bytes: int | None) -> Network:
     """As it was measured when others disturbed that least, in a few attempts at most."""
     found: list[tuple[float, Network]] = []
     for _ in range(_ATTEMPTS):
         meter = WaitMeter()
-        network = await measured(model, cores)
+        network = await measured(model, cores, value_limit_bytes)
         waited = meter.read() or 0.0
         found.append((waited, network))
         if waited < DISTURBED:
@@ -193,7 +194,7 @@ async def _measured_calmly(model: str, cores: int) -> Network:
     return min(found, key=lambda each: each[0])[1]
 
 
-async def measured(model: str, cores: int) -> Network:
+async def measured(model: str, cores: int, value_limit_bytes: int | None = None) -> Network:
     """A network of a file, with what it costs on this machine when so many cores may be used."""
     options = Options(cores=cores, inline_budget_us=0, competition_budget_ms=_COMPETITION_MS)
     meter = StepMeter()
@@ -201,7 +202,7 @@ async def measured(model: str, cores: int) -> Network:
     async with open_runtime(
         devices=[*default_devices(), rest], options=options, instruments=[meter]
     ) as runtime:
-        net = await best_form(runtime, model, Priority.MEDIUM)
+        net = await best_form(runtime, model, Priority.MEDIUM, value_limit_bytes)
         async with net:
             wide = await _durations_ns(net, model)
             usual, borders = wide, meter.borders()
@@ -212,7 +213,7 @@ async def measured(model: str, cores: int) -> Network:
     times = RunTimes(quantiles_ms(usual), {}, quantiles_ms(wide) if is_wide else ())
     mean_ms = float(np.mean(times.usual_ms))
     steps_ms = tuple((np.diff(borders, prepend=0.0) * mean_ms).tolist())
-    return Network(model, steps_ms, times=times)
+    return Network(model, steps_ms, times=times, value_limit_bytes=value_limit_bytes)
 
 
 @asynccontextmanager
@@ -245,7 +246,8 @@ async def _durations_ns(net: Net[Array], model: str) -> list[int]:
 
 def _kinds(experiment: Experiment) -> tuple[Kind, ...]:
     """The networks of an experiment that are to be measured, each once, in order."""
-    return tuple(sorted({_kind(stream) for stream in _unmeasured(experiment)}))
+    kinds = {_kind(stream) for stream in _unmeasured(experiment)}
+    return tuple(sorted(kinds, key=lambda kind: (*kind[:2], kind.value_limit_bytes or 0)))
 
 
 def _unmeasured(experiment: Experiment) -> Iterable[Stream]:
@@ -255,7 +257,9 @@ def _unmeasured(experiment: Experiment) -> Iterable[Stream]:
 
 def _kind(stream: Stream) -> Kind:
     cost = stream.cost
-    return Kind(cost.model if isinstance(cost, Network) else "", stream.urgency)
+    if not isinstance(cost, Network):
+        return Kind("", stream.urgency)
+    return Kind(cost.model, stream.urgency, cost.value_limit_bytes)
 
 
 def _with_costs(point: Point, costs: dict[Kind, Network]) -> Point:

@@ -27,7 +27,7 @@ from nnasync._core.clock import Deadline, now_ns
 from nnasync._core.drivers import default_devices
 from nnasync._core.execution import Net
 from nnasync._core.model import ModelBuilder
-from nnasync._core.runtime import Options, Runtime, open_runtime
+from nnasync._core.runtime import CompileOptions, Options, Runtime, open_runtime
 from nnasync.batching import Batcher
 from nnasync.engine import Engine
 from nnasync.errors import ExperimentError, MissedDeadline, NNError, Refused
@@ -108,9 +108,13 @@ async def run_real(
         return await run.result(runtime, NEVER_NS if duration_ns is None else duration_ns, requests)
 
 
-async def best_form(runtime: Runtime, model: str, priority: Priority) -> Net[Array]:
+async def best_form(
+    runtime: Runtime, model: str, priority: Priority, value_limit_bytes: int | None
+) -> Net[Array]:
     """A network of a file in its best form: what the first one costs is another matter."""
-    net = await runtime.compile(model, priority=priority, devices=default_devices())
+    options = CompileOptions(value_limit_bytes=value_limit_bytes)
+    devices = default_devices()
+    net = await runtime.compile(model, priority=priority, devices=devices, options=options)
     await net.optimized()
     return net
 
@@ -170,8 +174,9 @@ class _RealRun:
             yield runtime
 
     async def _compiled(self, runtime: Runtime, number: int, stream: Stream) -> Net[Array]:
-        if isinstance(stream.cost, Network):
-            return await best_form(runtime, stream.cost.model, stream.urgency)
+        cost = stream.cost
+        if isinstance(cost, Network):
+            return await best_form(runtime, cost.model, stream.urgency, cost.value_limit_bytes)
         device = self.engines[number].name
         return await runtime.compile(_model(stream), priority=stream.urgency, devices=[device])
 

@@ -74,8 +74,8 @@ class Shared:
 def stand_ins(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is measured: a network takes 2 ms alone, and `Shared` has those that run together."""
 
-    async def told(model: str, cores: int) -> Network:
-        return Network(model, (2.0,))
+    async def told(model: str, cores: int, value_limit_bytes: int | None) -> Network:
+        return Network(model, (2.0,), value_limit_bytes=value_limit_bytes)
 
     monkeypatch.setattr(module, "_measured_calmly", told)
     monkeypatch.setattr(module, "Together", Shared)
@@ -93,7 +93,7 @@ async def test_a_network_is_measured_and_simulated() -> None:
 async def test_each_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
-    async def told(model: str, cores: int) -> Network:
+    async def told(model: str, cores: int, value_limit_bytes: int | None) -> Network:
         asked.append((model, cores))
         return Network(model, (2.0,))
 
@@ -183,8 +183,8 @@ async def test_networks_that_say_what_they_cost_are_not_measured() -> None:
 async def test_a_load_without_open_arrivals_is_told_after_measuring(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def told(model: str, cores: int) -> Network:
-        return Network(model, (2.0,))
+    async def told(model: str, cores: int, value_limit_bytes: int | None) -> Network:
+        return Network(model, (2.0,), value_limit_bytes=value_limit_bytes)
 
     monkeypatch.setattr(module, "measured", told)
     monkeypatch.setattr(module, "Together", Shared)
@@ -209,12 +209,13 @@ async def test_the_calmest_of_several_measurements_counts(monkeypatch: pytest.Mo
         def read(self) -> float:
             return next(waits)
 
-    async def told(model: str, cores: int) -> Network:
-        return Network(model, (next(costs),))
+    async def told(model: str, cores: int, value_limit_bytes: int | None) -> Network:
+        return Network(model, (next(costs),), value_limit_bytes=value_limit_bytes)
 
     monkeypatch.setattr(module, "measured", told)
     monkeypatch.setattr(module, "WaitMeter", Meter)
-    assert await module._measured_calmly("a.nnm", 2) == Network("a.nnm", (2.0,))
+    found = await module._measured_calmly("a.nnm", 2, 64)
+    assert found == Network("a.nnm", (2.0,), value_limit_bytes=64)
 
 
 async def test_a_model_that_is_not_there() -> None:

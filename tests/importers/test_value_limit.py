@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -15,11 +16,17 @@ from nnasync._core import importers
 from nnasync._core.formats import value_sizes
 from nnasync.cli import main
 from nnasync.errors import InvalidArgument, ModelError
+from nnasync.experiments import Network, Poisson, Stream, Workload
+from nnasync.experiments.networks import measured
+from nnasync.experiments.real import run_real
 from nnasync.serving import ModelServer
+from nnasync.suites import Standing
+from nnasync.suites.benchmark import read_model_list
 from tests.importers.onnx.files import FLOAT, message, node, written
 from tests.importers.tflite_files import Op, floats, integers, tflite_file
-from tests.rigs import SHAPE, doubler, runtime
+from tests.rigs import REFERENCE, SHAPE, doubler, runtime
 from tests.serving.rig import QUIET
+from tests.suites.benchmark_rig import doubling, rows_of
 
 SIDE = 1 << 14
 LARGE_BYTES = SIDE * SIDE * 4
@@ -87,6 +94,61 @@ def test_commands_take_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         assert main([*command, path, "--value-limit-bytes", str(SMALL_BYTES - 1)]) == 1
         assert f"value_limit_bytes={SMALL_BYTES} or more" in capsys.readouterr().err
     assert main(["dump", path, "--value-limit-bytes", str(SMALL_BYTES)]) == 0
+
+
+@pytest.mark.parametrize("command", [["calibrate", "--quick"], ["suite", "benchmark"]])
+def test_commands_that_measure_files_take_it(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command, str(small(tmp_path)), "--value-limit-bytes", str(SMALL_BYTES - 1)]) == 1
+    told = capsys.readouterr()
+    assert f"value_limit_bytes={SMALL_BYTES} or more" in told.out + told.err
+
+
+@pytest.fixture
+def nothing_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No value befits the size of its file."""
+    for name in ("_LEAST_BYTES", "_SHARE"):
+        monkeypatch.setattr(value_sizes, name, 0)
+
+
+@pytest.mark.anyio
+@pytest.mark.one_loop("what is measured is the same on all of them")
+@pytest.mark.usefixtures("nothing_fits")
+async def test_networks_of_a_benchmark_have_it(tmp_path: Path) -> None:
+    subject = doubling(tmp_path)
+    assert (await rows_of(subject))[REFERENCE].standing is Standing.FAILURE
+    for limit, standing in ((SMALL_BYTES - 1, Standing.FAILURE), (SMALL_BYTES, Standing.SUCCESS)):
+        limited = msgspec.structs.replace(subject, value_limit_bytes=limit)
+        assert (await rows_of(limited))[REFERENCE].standing is standing
+
+
+def test_lists_of_a_benchmark_state_it(tmp_path: Path) -> None:
+    (tmp_path / "list.toml").write_text(
+        f'[[models]]\nfile = "{small(tmp_path).name}"\nvalue_limit_bytes = {SMALL_BYTES}\n'
+    )
+    (subject,) = read_model_list(tmp_path / "list.toml")
+    assert subject.value_limit_bytes == SMALL_BYTES
+
+
+@pytest.mark.anyio
+@pytest.mark.one_loop("what is measured is the same on all of them")
+@pytest.mark.usefixtures("nothing_fits")
+async def test_networks_of_an_experiment_have_it(tmp_path: Path) -> None:
+    path = str(small(tmp_path))
+    for limit in (None, SMALL_BYTES - 1):
+        with pytest.raises(ModelError, match=f"value_limit_bytes={SMALL_BYTES} or more"):
+            await measured(path, 1, limit)
+        with pytest.raises(ModelError, match=f"value_limit_bytes={SMALL_BYTES} or more"):
+            await run_real(requests_of(Network(path, value_limit_bytes=limit)), requests=1)
+    network = await measured(path, 1, SMALL_BYTES)
+    assert network.value_limit_bytes == SMALL_BYTES
+    result = await run_real(requests_of(network), requests=1)
+    assert result.streams[0].submitted == 1
+
+
+def requests_of(network: Network) -> Workload:
+    return Workload((Stream(name="net", arrivals=Poisson(1000), cost=network),))
 
 
 @pytest.mark.anyio

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import anyio.to_thread
+from msgspec.structs import replace
 
-from nnasync.cli.argument_types import device, positive_number
+from nnasync.cli.argument_types import add_value_limit, device, positive_number
 from nnasync.cli.suite.output import add_output_options, run_suite
 from nnasync.cli.suite.own_models import own_subjects
 from nnasync.cli.text import HelpFormatter
@@ -75,6 +76,7 @@ def add_part(parts: Any) -> None:
         metavar="X",
         help="how much longer all measurements take, and the share of the data (1)",
     )
+    add_value_limit(parser)
     pictures = parser.add_argument_group("pictures with labels, for all networks of MODELS")
     pictures.add_argument(
         "--pictures",
@@ -117,6 +119,9 @@ def _benchmark(arguments: argparse.Namespace) -> Benchmark:
     subjects: list[Subject] = []
     for name in arguments.models or [OWN]:
         subjects += own_subjects() if name == OWN else subjects_in(Path(name))
+    limit_bytes = arguments.value_limit_bytes
+    if limit_bytes is not None:
+        subjects = [replace(each, value_limit_bytes=limit_bytes) for each in subjects]
     if arguments.pictures is not None:
         subjects = [_with_pictures(each, arguments) for each in subjects]
     elif arguments.labels is not None:
@@ -138,5 +143,6 @@ def _with_pictures(subject: Subject, arguments: argparse.Namespace) -> Subject:
         "top-k",
         arguments.expected_top1,
         pictures=folder,
+        value_limit_bytes=subject.value_limit_bytes,
     )
     return subject_of(listed, Path())

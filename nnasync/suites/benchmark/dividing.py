@@ -7,7 +7,8 @@ and runs them as it would run the whole network.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Awaitable, Callable, Sequence
 
 import anyio.to_thread
 
@@ -20,17 +21,23 @@ from nnasync.hal import ExecutionPreference, Model
 
 __all__ = ["dividing_pin"]
 
+_Pinned = Callable[..., Awaitable[str]]
 
-async def dividing_pin(runtime: Runtime, path: str, devices: tuple[str, ...]) -> str | None:
+
+async def dividing_pin(
+    runtime: Runtime, path: str, devices: tuple[str, ...], value_limit_bytes: int | None = None
+) -> str | None:
     """A pin by which each of several devices of a runtime runs a part of the network in a file.
 
     None where a network has branches or loops, and where the devices do not take parts that make
-    the whole; the runtime's own choice shows then what is possible. Raises what compiling raises.
+    the whole; the runtime's own choice shows then what is possible. `value_limit_bytes` is what a
+    value of the file may take, as `nnasync.load` has it. Raises what compiling raises.
     """
-    model = await anyio.to_thread.run_sync(load, path)
+    model = await anyio.to_thread.run_sync(lambda: load(path, value_limit_bytes=value_limit_bytes))
     if len(devices) < 2 or model.referenced:
         return None
-    digest = (await _pin(runtime, path, devices)).rpartition(":")[2]
+    pinned = functools.partial(_pin, runtime, path, value_limit_bytes=value_limit_bytes)
+    digest = (await pinned(devices)).rpartition(":")[2]
     named = {device.name: device for device in runtime.devices}
     chosen = [named[name] for name in devices]
     takes = [await device.get_supported_operations(model) for device in chosen]
@@ -38,12 +45,12 @@ async def dividing_pin(runtime: Runtime, path: str, devices: tuple[str, ...]) ->
     if owners is None:
         return None
     parts = [
-        await _usual(runtime, path, device, model, is_whole=all(can))
+        await _usual(pinned, device, model, is_whole=all(can))
         for device, can in zip(chosen, takes, strict=True)
     ]
     pin = pin_of(Choice(tuple(parts), spread(owners)), digest)
     try:
-        return await _pin(runtime, path, devices, pin)
+        return await pinned(devices, pin)
     except InvalidArgument:
         return None
 
@@ -65,12 +72,10 @@ def shares(takes: Sequence[Sequence[bool]]) -> list[int] | None:
     return owners if set(owners) == set(range(len(takes))) else None
 
 
-async def _usual(
-    runtime: Runtime, path: str, device: Device, model: Model, *, is_whole: bool
-) -> Part:
+async def _usual(pinned: _Pinned, device: Device, model: Model, *, is_whole: bool) -> Part:
     """The way in which a device runs a network: its best one where it takes all of it."""
     if is_whole:
-        pin = await _pin(runtime, path, (device.name,))
+        pin = await pinned((device.name,))
         return parse_pin(pin, pin.rpartition(":")[2]).parts[0]
     if not isinstance(device, LoweringDevice):
         return Part.of(device, None)
@@ -79,9 +84,14 @@ async def _usual(
 
 
 async def _pin(
-    runtime: Runtime, path: str, devices: tuple[str, ...], pin: str | None = None
+    runtime: Runtime,
+    path: str,
+    devices: tuple[str, ...],
+    pin: str | None = None,
+    *,
+    value_limit_bytes: int | None,
 ) -> str:
     """What a compilation on devices chose, as a pin, or the pin that it followed."""
-    options = CompileOptions(wait="best", pin=pin)
+    options = CompileOptions(wait="best", pin=pin, value_limit_bytes=value_limit_bytes)
     async with runtime.compile(path, devices=devices, options=options) as net:
         return net.report().pin

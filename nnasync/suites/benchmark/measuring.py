@@ -48,7 +48,8 @@ class MeasureJob(msgspec.Struct, frozen=True):
     """What is to be measured: the network in a file on devices of a runtime; None is its choice.
 
     `precision` is that of `compile`. With `has_compilations` they are measured. `moved` answers the
-    inputs again, moved by a step where they are whole numbers.
+    inputs again, moved by a step where they are whole numbers. `value_limit_bytes` is that of
+    `load`.
     """
 
     model: str
@@ -57,6 +58,7 @@ class MeasureJob(msgspec.Struct, frozen=True):
     precision: str | None = None
     has_compilations: bool = True
     moved: bool = False
+    value_limit_bytes: int | None = None
 
 
 class DeviceMeasurement(msgspec.Struct, frozen=True):
@@ -87,7 +89,8 @@ async def measure(
     tell("compile")
     pin = None
     if job.devices is not None and len(job.devices) > 1:
-        pin = await dividing_pin(runtime, job.model, job.devices)
+        limit_bytes = job.value_limit_bytes
+        pin = await dividing_pin(runtime, job.model, job.devices, limit_bytes)
     compiler = _Compiler(runtime, job, pin)
     begun = time.perf_counter()
     async with compiler.compiled() as net:
@@ -147,7 +150,9 @@ class _Compiler:
     def __init__(self, runtime: Runtime, job: MeasureJob, pin: str | None) -> None:
         self._runtime = runtime
         self._job = job
-        self._options = CompileOptions(wait="best", pin=pin)
+        self._options = CompileOptions(
+            wait="best", pin=pin, value_limit_bytes=job.value_limit_bytes
+        )
 
     @contextlib.asynccontextmanager
     async def compiled(self, cache: Path | None = None) -> AsyncIterator[Net]:
@@ -299,7 +304,9 @@ def _moved_by_a_step(array: Array, random: np.random.Generator) -> Array:
 async def unsupported(devices: Sequence[Device], job: MeasureJob) -> str:
     """Which operations none of the devices takes, in words; empty if there are none."""
     try:
-        model = await anyio.to_thread.run_sync(load, job.model)
+        model = await anyio.to_thread.run_sync(
+            lambda: load(job.model, value_limit_bytes=job.value_limit_bytes)
+        )
         takes = [await device.get_supported_operations(model) for device in devices]
     except (NNError, OSError):
         return ""

@@ -7,6 +7,7 @@ A list in TOML:
     file = "mobilenet.tflite"               # relative to the list, as all files
     evaluator = "top-k"                     # or phone-errors, speech, signal-to-noise
     expected_top1 = 0.6
+    value_limit_bytes = 2147483648          # what a value of the file may take, as of nnasync.load
     cases = [{ inputs = ["cup.input"], outputs = ["cup.output"], class = 505 }]
     [models.pictures]
     folder = "images"
@@ -26,7 +27,7 @@ import math
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
@@ -83,6 +84,7 @@ class ListedModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     scales: str = ""
     cases: tuple[ModelCase, ...] = ()
     pictures: PictureFolder | None = None
+    value_limit_bytes: Annotated[int, msgspec.Meta(gt=0)] | None = None
 
 
 class ModelList(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -109,7 +111,8 @@ def subject_of(listed: ListedModel, folder: Path) -> Subject:
     """A network of a list whose files are in a folder."""
     name = listed.name or Path(listed.file).stem
     read = functools.partial(_read_data, listed, folder)
-    return Subject(name, folder / listed.file, read, _evaluator(listed, folder))
+    evaluator, limit_bytes = _evaluator(listed, folder), listed.value_limit_bytes
+    return Subject(name, folder / listed.file, read, evaluator, limit_bytes)
 
 
 def _listed(plain: Any) -> tuple[ListedModel, ...]:

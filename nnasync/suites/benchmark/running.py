@@ -38,6 +38,7 @@ _BASELINE = "baseline"
 class Subject(msgspec.Struct, frozen=True):
     """A network of a list: its file, what makes its data, and who says what answers are worth.
 
+    `value_limit_bytes` is what a value of the file may take, as `nnasync.load` has it.
     `read_data` is called in a thread with the inputs and outputs of the network; it raises
     InvalidArgument or OSError where data are missing or broken.
     """
@@ -46,6 +47,7 @@ class Subject(msgspec.Struct, frozen=True):
     model: Path
     read_data: Callable[[Ports], DataSet]
     evaluator: Evaluator | None = None
+    value_limit_bytes: int | None = None
 
 
 class Benchmark(msgspec.Struct, frozen=True):
@@ -107,7 +109,8 @@ class _OnSubject:
                 await self._row(target)
 
     def _read(self) -> tuple[Model, DataSet]:
-        model = load(self._subject.model)
+        limit_bytes = self._subject.value_limit_bytes
+        model = load(self._subject.model, value_limit_bytes=limit_bytes)
         data = self._subject.read_data(ports_of(model)).sampled(self._benchmark.scale)
         if not data.sequences:
             raise InvalidArgument(f"{self._subject.name}: there are no data")
@@ -135,6 +138,7 @@ class _OnSubject:
             precision="exact" if target.is_plain else None,
             has_compilations=is_wanted,
             moved=is_candidate and wants_moved(self._judge.model),
+            value_limit_bytes=self._subject.value_limit_bytes,
         )
         found = await self._bench.run(
             target,
@@ -180,7 +184,9 @@ class Judge:
         findings += worse
         standing = Standing.FAILURE if findings else Standing.SUCCESS
         text = "; ".join([found.plan, *findings[:1], *self.data.notes])
-        command = f"nnasync suite benchmark {self._subject.model} --device {target.name}"
+        limit_bytes = self._subject.value_limit_bytes
+        limit = "" if limit_bytes is None else f" --value-limit-bytes {limit_bytes}"
+        command = f"nnasync suite benchmark {self._subject.model}{limit} --device {target.name}"
         return SuiteRow(
             self._subject.name,
             target.name,
