@@ -6,9 +6,10 @@ and answers once. Times count from the moment when numpy and asyncio are importe
 *Start* of nnasync includes its own import and the opening of a runtime, *load* does not; the engine
 that answers is imported in both, as it is where it runs alone. *Again* is what an application pays
 that runs already: the engine loads the file a second time, a runtime that has compiled before
-compiles it once more with nothing known. To let go of what was loaded counts nowhere. Beside the
-first compilation a 1 ms ticker looks how late the loop is until the best plan runs; the processor
-time of the contest is that of its process. An engine that does not run a model is left out there.
+compiles it once more with nothing known; both after a rest of 0.3 seconds. To let go of what was
+loaded counts nowhere. Beside the first compilation a 1 ms ticker looks how late the loop is until
+the best plan runs; the processor time of the contest is that of its process. An engine that does
+not run a model is left out there.
 """
 
 from __future__ import annotations
