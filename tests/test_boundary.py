@@ -50,6 +50,7 @@ LOOKS_INSIDE = {
     "benchmarks/borders.py": "lays a border of a partition by hand",
     "benchmarks/call_cost.py": "counts wake-ups of the loop",
     "benchmarks/clients.py": "plays a client that breaks the rules of the wire",
+    "benchmarks/compile_floor.py": "loads a file in the steps of its importer and its driver",
     "benchmarks/kernels.py": "times the steps of a plan of the reference",
     "benchmarks/message_queue.py": "times the rings between processes",
     "benchmarks/scheduling.py": "times workers and the thread of deadlines alone",
