@@ -17,7 +17,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 
-_LEAST_BYTES, _MOST_BYTES = 1 << 20, (32 << 20) - mmap.PAGESIZE
+_LEAST_BYTES, _MOST_BYTES = 1 << 20, 31 << 20
 _POPULATE_WRITE = 23
 """Advice of madvise(2), which the module mmap does not name."""
 _PAGE = mmap.PAGESIZE
@@ -32,7 +32,7 @@ _advise, _residence = _unlocked.madvise, _unlocked.mincore
 def make_room(wanted_bytes: int) -> None:
     """Have so many bytes mapped that the calling thread allocates next, or some of them.
 
-    Little is not worth it, and of very much it is the first 32 MiB.
+    Little is not worth it, and of very much it is the first 31 MiB.
     """
     if wanted_bytes < _LEAST_BYTES:
         return
