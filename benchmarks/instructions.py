@@ -3,7 +3,9 @@
 Each contestant runs in a process of its own under `valgrind --tool=callgrind`, with few calls and
 with more; the difference of the two counts is free of start-up, and hardly differs from one machine
 to the next. Only the thread of the loop is counted: how long others look for work depends on what
-else the machine does. Upkeep that happens to come along only adds to a count, so the least of all
+else the machine does. Where workers have a part in each call theirs is counted, too: such calls
+are made several at once, so that workers are at work most of the time. Upkeep that happens to come
+along only adds to a count, so the least of all
 rounds counts. A further run without valgrind counts calls of Python and of C functions. The bare
 plan, run in a plain loop, is taken off all the others. With `--tree` other checkouts are counted
 beside this one, so that a change can be compared with what was there before it.
@@ -12,6 +14,7 @@ beside this one, so that a change can be compared with what was there before it.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import gc
 import importlib
 import os
@@ -20,6 +23,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -32,13 +36,19 @@ from nnasync.fences import Fence
 
 MODEL = "hello_world_float.tflite"
 CHAIN = 8
+AT_ONCE = 4
 FEW, MORE = 100, 1_100
 """Calls of the two runs; what is done once in a while is spread over their difference."""
 SLOWED_DOWN = nn.Options(cores=1, inline_budget_us=1e6, stall_budget_us=1e6)
 """Under valgrind a call takes so long that it would be weighed, or put off; here it is as short."""
+ON_WORKERS = nn.Options(cores=2, inline_budget_us=0)
+"""The thread of the loop must not run any call."""
 BARE, AWAIT, BURST, LAUNCH = "bare plan", "await net(x)", "burst(x)", "launch and await"
 FREE, GATED = f"chain of {CHAIN} launches", f"chain of {CHAIN} launches behind a gate"
-CONTESTANTS = (BARE, AWAIT, BURST, LAUNCH, FREE, GATED)
+WORKERS = f"{AT_ONCE} calls at once, on workers"
+CONTESTANTS = (BARE, AWAIT, BURST, LAUNCH, FREE, GATED, WORKERS)
+PLANS = {FREE: CHAIN, GATED: CHAIN, WORKERS: AT_ONCE}
+"""How many runs a call of a contestant consists of, if several."""
 TIMEOUT_S = 600
 
 Call = Callable[[], Awaitable[object]]
@@ -95,29 +105,45 @@ async def gated_chain(net: Any, x: Any) -> object:
     return execution
 
 
-async def repeat(call: Call, count: int, *, profiled: bool) -> int:
-    """Call so often after a warm-up; returns how many functions were called, if `profiled`."""
+class Counter:
+    """Counts calls of functions on the threads that have it as their profiler, while it is on."""
+
+    def __init__(self) -> None:
+        self.is_on = False
+        self.calls = 0
+
+    def __call__(self, _frame: object, event: str, _argument: object) -> None:
+        if self.is_on and event in ("call", "c_call"):
+            self.calls += 1
+
+
+async def repeat(call: Call, count: int, counter: Counter | None) -> int:
+    """Call so often after a warm-up; returns how many functions were called meanwhile."""
     for _ in range(FEW):
         await call()
     gc.disable()
-    counted = [0]
-
-    def count_call(_frame: object, event: str, _argument: object) -> None:
-        if event in ("call", "c_call"):
-            counted[0] += 1
-
-    sys.setprofile(count_call if profiled else None)
+    if counter is None:
+        for _ in range(count):
+            await call()
+        return 0
+    sys.setprofile(counter)
+    counter.is_on = True
     try:
         for _ in range(count):
             await call()
     finally:
+        counter.is_on = False
         sys.setprofile(None)
-    return counted[0]
+    return counter.calls
 
 
 async def run_one(path: Path, contestant: str, count: int, profiled: bool) -> None:
     """What a child does: one contestant, so many times."""
-    async with nn.open_runtime(options=SLOWED_DOWN) as rt:
+    counter = Counter() if profiled else None
+    if contestant == WORKERS:
+        threading.setprofile(counter)
+    options = ON_WORKERS if contestant == WORKERS else SLOWED_DOWN
+    async with nn.open_runtime(options=options) as rt:
         net = await rt.compile(nn.load(path), devices=["nnasync-reference"])
         x = np.full(net.inputs[0].shape, 0.5, net.inputs[0].dtype)
         async with net.burst() as burst:
@@ -134,8 +160,9 @@ async def run_one(path: Path, contestant: str, count: int, profiled: bool) -> No
                 LAUNCH: launched,
                 FREE: lambda: chain(net, x),
                 GATED: lambda: gated_chain(net, x),
+                WORKERS: lambda: asyncio.gather(*(net(x) for _ in range(AT_ONCE))),
             }
-            print(await repeat(calls[contestant], count, profiled=profiled))
+            print(await repeat(calls[contestant], count, counter))
 
 
 def child(
@@ -169,17 +196,17 @@ def instructions(tree: Path, path: Path, contestant: str, rounds: int) -> float:
 
 
 def counted(tree: Path, path: Path, contestant: str, calls: int) -> int:
-    """Instructions of the thread of the loop in a process that makes so many calls."""
+    """Instructions of the threads that count in a process that makes so many calls."""
     with tempfile.TemporaryDirectory() as folder:
         out = f"--callgrind-out-file={folder}/out"
         valgrind = ["valgrind", "--tool=callgrind", "--separate-threads=yes", out]
         told = child(tree, path, contestant, calls, *valgrind)
-        first = Path(folder, "out-01")
-        text = first.read_text(encoding="utf-8") if first.exists() else ""
-    found = re.search(r"^(?:summary|totals): (\d+)", text, re.MULTILINE)
-    if found is None:
+        files = Path(folder).glob("out-*" if contestant == WORKERS else "out-01")
+        texts = [file.read_text(encoding="utf-8") for file in files]
+    found = [re.search(r"^(?:summary|totals): (\d+)", text, re.MULTILINE) for text in texts]
+    if not found:
         sys.exit(f"valgrind gave no count:\n{told[-2000:]}")
-    return int(found[1])
+    return sum(int(each[1]) for each in found if each is not None)
 
 
 def functions(tree: Path, path: Path, contestant: str) -> float:
@@ -204,7 +231,7 @@ def rows_of(found: dict[str, list[float]]) -> list[list[str]]:
     """A row for each contestant: its counts above the bare plan, and the ratio to the first."""
     rows = []
     for contestant, counts in found.items():
-        plans = CHAIN if contestant in (FREE, GATED) else 1
+        plans = PLANS.get(contestant, 1)
         above = [
             count - plans * base if contestant != BARE else count
             for count, base in zip(counts, found[BARE], strict=True)

@@ -248,11 +248,15 @@ class InlineRun(Protocol):
     def goes_beside(self) -> bool:
         """Whether an execution that begins now is better queued beside others than run here.
 
-        Ask this for each such execution once: the answers count for how usual company is.
+        So it is as well where this thread must not run it. Ask this for each such execution once:
+        the answers count for how usual company is.
         """
 
     def run_beside(self, request: Request) -> Awaitable[object]:
-        """Run another request beside others, on whichever thread is free first."""
+        """Run another request beside others, as was told last.
+
+        That is on a worker, or on whichever thread is free first where this one may run it too.
+        """
 
 
 @runtime_checkable

@@ -105,7 +105,10 @@ def test_call_cost(shared: Path, tmp_path: Path) -> None:
     assert "chain of 8, behind a gate" in text
 
 
-@pytest.mark.parametrize("contestant", ["bare plan", "await net(x)", "chain of 8 launches"])
+@pytest.mark.parametrize(
+    "contestant",
+    ["bare plan", "await net(x)", "chain of 8 launches", "4 calls at once, on workers"],
+)
 def test_a_child_of_instructions_counts_calls_of_functions(shared: Path, contestant: str) -> None:
     which = ("--child", contestant, "--calls", "8", "--profiled")
     counted = run("instructions.py", *which, models=shared / "models")

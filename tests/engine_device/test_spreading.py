@@ -203,9 +203,8 @@ async def test_plain_calls_in_company_take_their_places_in_the_queue(rigs: Rigs)
     assert run.goes_beside()
     pin(prepared, SHORT_NS)
     assert not run.goes_beside(), "it is shorter than a hop"
-    pin(prepared, TOO_LONG_NS)
-    assert not run.goes_beside(), "it must not hold up the loop"
     pin(prepared)
+    assert run.goes_beside()
     lane.beside = 0
 
     async def beside(row: Row) -> None:
@@ -218,6 +217,55 @@ async def test_plain_calls_in_company_take_their_places_in_the_queue(rigs: Rigs)
     assert lane.beside == 0
     counts = rig.workers.statistics()
     assert counts.inline_runs + counts.worker_runs == len(rows)
+
+
+@pytest.mark.one_loop("On trio all calls go the longer way.")
+async def test_a_plain_call_that_must_not_hold_up_the_loop_is_for_workers_alone(
+    rigs: Rigs,
+) -> None:
+    threads = list[str]()
+
+    def noted(inputs: Any) -> list[Array]:
+        threads.append(threading.current_thread().name)
+        return doubled(inputs)
+
+    rig, prepared, _ = await pinned(rigs, noted)
+    rows, lane = [Row(n, n, n, n) for n in range(6)], rig.workers.inline
+    run = prepared.quick_run(rows[0].request)
+    assert run is not None
+    pin(prepared, TOO_LONG_NS)
+    here, beside = threading.current_thread().name, list[int]()
+
+    async def elsewhere(row: Row) -> None:
+        assert run.goes_beside()
+        await run.run_beside(row.request)
+        beside.append(lane.beside)
+
+    for company in (False, True):
+        if company:
+            have_company(rig)
+        async with anyio.create_task_group() as group:
+            for row in rows:
+                group.start_soon(elsewhere, row)
+        pin(prepared, TOO_LONG_NS)
+    assert all(row.is_right for row in rows)
+    assert len(threads) == len(beside) == 2 * len(rows)
+    assert here not in threads
+    assert not any(beside), "none of them might as well run on the thread of the loop"
+    await prepared.close()
+    assert not run.goes_beside()
+
+
+@pytest.mark.one_loop("On trio all calls go the longer way.")
+async def test_what_nobody_has_measured_is_not_taken_for_long(rigs: Rigs) -> None:
+    rig = rigs(NullEngine(compute=doubled), cores=2)
+    prepared = await rig.prepare()
+    run = prepared.quick_run(Row().request)
+    assert run is not None
+    prepared.estimate.samples = 0
+    assert run.goes_beside(), "a worker is first"
+    assert prepared.estimate.holds_loop
+    await prepared.close()
 
 
 @pytest.mark.one_loop("On trio all calls go the longer way.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -16,8 +17,10 @@ from nnasync._core.execution.quick_calls import QuickCalls
 from nnasync._core.workers import inline
 from nnasync.device import InlinePreparedModel, PreparedModel, QuickPreparedModel
 from nnasync.errors import GeneralFailure, InvalidArgument, MissedDeadline
+from nnasync.scheduler import Estimate
 from tests.rigs import (
     INLINE,
+    POOL,
     REFERENCE,
     ROW,
     attempt,
@@ -277,6 +280,90 @@ async def test_plain_calls_of_a_burst_are_counted() -> None:
                 await burst(ROW, deadline=3)  # type: ignore[arg-type]  # What is refused.
         with pytest.raises(nn.BadState):
             await burst(ROW)
+
+
+# -- plain calls that this thread must not run
+
+
+def pin(net: nn.Net[Any], run_ns: float) -> None:
+    """Have its runs taken for that long, whatever they took."""
+    prepared: Any = net._prepared
+    estimate: Estimate = prepared.estimate
+    estimate.samples = 100
+    estimate.ns = estimate.best_ns = estimate.floor_ns = estimate.high_ns = run_ns
+
+
+@pytest.mark.one_loop("On trio all calls go the longer way.")
+@pytest.mark.parametrize("priority", list(nn.Priority))
+async def test_a_plain_call_that_a_worker_must_run_is_short_too(
+    longer: list[object], priority: nn.Priority
+) -> None:
+    threads = set[str]()
+
+    def compute(inputs: Any) -> Any:
+        threads.add(threading.current_thread().name)
+        return double(inputs)
+
+    async with runtime(NullEngine(compute=compute), options=POOL) as rt:
+        net = await rt.compile(doubler(), priority=priority)
+
+        async def calls(number: int) -> None:
+            for each in range(5):
+                mine = (number + each) * ROW
+                assert (await net(mine) == 2 * mine).all()
+
+        async with anyio.create_task_group() as group:
+            for number in range(4):
+                group.start_soon(calls, number)
+        assert not longer
+        kind = "nnasync-low" if priority is nn.Priority.LOW else "nnasync-worker"
+        assert all(name.startswith(kind) for name in threads)
+        assert rt.statistics().workers.worker_runs == 20
+        assert rt._workers.inline.beside == 0
+        quick = net._quick
+        assert isinstance(quick, QuickCalls)
+        assert quick._slot is None, "no memory is kept for runs on this thread"
+
+
+@pytest.mark.one_loop("On trio all calls go the longer way.")
+async def test_a_network_moves_between_workers_and_the_thread_of_the_loop(
+    longer: list[object],
+) -> None:
+    """It leaves that as soon as it is too long, and comes back when it is short again."""
+    async with runtime(NullEngine(compute=double), options=PLAIN) as rt:
+        net = await rt.compile(doubler())
+
+        async def runs(run_ns: float, deadline: nn.Deadline | None = None) -> bool:
+            """Whether a call runs on a worker, where its like take so long."""
+            pin(net, run_ns)
+            before = rt.statistics().workers.worker_runs
+            assert (await net(ROW, deadline=deadline) == 2 * ROW).all()
+            return rt.statistics().workers.worker_runs > before
+
+        assert await runs(1e12)
+        assert await runs(1e12)
+        assert not longer
+        assert not await runs(1e3)
+        assert len(longer) == 1, "one call has to find out"
+        assert not await runs(1e3)
+        assert len(longer) == 1
+        assert await runs(1e12)
+        assert len(longer) == 1
+        assert not await runs(1e3)
+        assert await runs(1e12, nn.within(s=3600))
+        assert not await runs(1e3, nn.within(s=3600))
+        assert len(longer) == 2, "it was known all the time how it runs here"
+
+
+@pytest.mark.one_loop("On trio all calls go the longer way.")
+async def test_a_call_with_a_deadline_has_the_next_one_ask_again(longer: list[object]) -> None:
+    """Calls with deadlines go the longer way to workers, but not where this thread runs them."""
+    async with runtime(NullEngine(compute=double), options=PLAIN) as rt:
+        net = await rt.compile(doubler())
+        for run_ns in (1e12, 1e3, 1e3):
+            pin(net, run_ns)
+            await net(ROW, deadline=None if run_ns > 1e9 else nn.within(s=3600))
+        assert len(longer) == 1
 
 
 class Older:

@@ -16,6 +16,7 @@ from nnasync._core.engine_device.bindings import Bindings
 from nnasync._core.engine_device.plan_users import Level
 from nnasync._core.plans.guarded import Health
 from nnasync._core.workers import Workers
+from nnasync._core.workers.admission import SPREAD
 from nnasync._core.workers.flight import Flight
 from nnasync.errors import DeviceError, NNError
 from nnasync.fences import fresh
@@ -48,6 +49,7 @@ class QuickRun:
         "_health",
         "_here",
         "_idle",
+        "_is_spread",
         "_lane",
         "_name",
         "_owner",
@@ -78,6 +80,7 @@ class QuickRun:
         self._queued = lane.queued
         self._health = _SOUND if health is None else health
         self._name = name
+        self._is_spread = True
         self.output_shapes: Sequence[OutputShape] = owner.shapes
         """Those of the last run, whether they were known before it or not."""
 
@@ -128,28 +131,31 @@ class QuickRun:
         return True
 
     def goes_beside(self) -> bool:
-        """Whether an execution that begins now is better queued beside others than run here.
+        """Whether an execution that begins now is surely queued, for a worker or for others too.
 
         Ask this for each such execution once: the answers count for how usual company is.
         """
-        owner, lane = self._owner, self._lane
+        owner = self._owner
         if not owner.runs_here or self._health.suspects:
             return False
-        return lane.goes_beside(owner.usual.priority, owner.usual.estimate, self._here)
+        usual = owner.usual
+        where = self._lane.elsewhere(usual.priority, usual.estimate, self._here)
+        self._is_spread = where is SPREAD
+        return where is not None
 
     async def run_beside(self, request: Request) -> None:
-        """Run another request beside others, on whichever thread is free first."""
-        owner, lane, workers, bindings = self._owner, self._lane, self._workers, self._bindings
-        binding = bindings.get(id(request)) or bindings.bind(request)
+        """Run another request, on a worker or whichever thread is free first, as was told last."""
+        workers, lane, is_spread = self._workers, self._lane, self._is_spread
+        binding = self._bindings.get(id(request)) or self._bindings.bind(request)
         flight, was_observed = self._flight(binding), bool(workers.tracer.instruments)
-        flight.is_spread = flight.stop.has_others = workers.loop_share.arm()
+        flight.is_spread = flight.stop.has_others = is_spread and workers.loop_share.arm()
         try:
             workers.submit(flight)
         except NNError:
             flight.release()
             raise
         fence = flight.fence
-        lane.beside += 1
+        lane.beside += is_spread
         try:
             landing = fence.landing()
             if landing is not None:
@@ -159,13 +165,14 @@ class QuickRun:
                 workers.abandon(flight)
             raise
         finally:
-            lane.beside -= 1
+            lane.beside -= is_spread
         error = fence.error
         if error is not None:
             # On the thread of a loop nothing falls back on what stands by: a worker repeats it.
-            if not (self._health.suspects and isinstance(error, DeviceError)):
+            suspects = flight.is_spread and self._health.suspects
+            if not (suspects and isinstance(error, DeviceError)):
                 raise fresh(error) from error.__cause__ or error
-            await owner.execute(request)
+            await self._owner.execute(request)
         elif not (was_observed or workers.tracer.instruments):  # Who observes may keep it.
             binding.flight = flight
 

@@ -1,9 +1,11 @@
-"""Plain calls of one network on its own loop: one array that fits, run on this thread.
+"""Plain calls of one network on its own loop: one array that fits.
 
 Most calls are that, and for a small network what surrounds the arithmetic costs more than the
-arithmetic. Nothing suspends between the copy of the input and that of the output, so one slot does
-for all of them, and what belongs to it is looked up once. A call that is any different, or comes
-when it has to wait, is answered with None before anything has happened, and goes the longer way.
+arithmetic. Nothing suspends between the copy of the input and that of the output of one that runs
+on this thread, so one slot does for all of those, and what belongs to it is looked up once. A call
+that is any different, or comes when it has to wait, is answered with None before anything has
+happened. Where it is plain all the same, and is surely run by a worker or by whoever is free first,
+it goes on beside others, in a slot for itself; else it goes the longer way.
 """
 
 from __future__ import annotations
@@ -61,8 +63,10 @@ class QuickCalls:
     """Made for the slots of one network or burst; to be used on its loop."""
 
     __slots__ = (
+        "_beside",
         "_dtype",
         "_input",
+        "_is_away",
         "_is_whole",
         "_never_runs",
         "_prepared",
@@ -93,6 +97,9 @@ class QuickCalls:
         self._is_whole = slots.is_whole
         self._slot: Slot | None = None
         self._run: InlineRun | None = None
+        self._beside: InlineRun | None = None
+        self._is_away = False
+        """Whether the last call went beside others: so the next one does, unless that says no."""
         self._input: Any = None
         self._read: Callable[[], Any] = _nothing
         self._never_runs = False
@@ -107,9 +114,6 @@ class QuickCalls:
         what an execution raises.
         """
         self._was_declined = False
-        run = self._run
-        if run is None and (run := self._ready()) is None:
-            return None
         if len(arrays) != 1:
             return None
         array = arrays[0]
@@ -122,6 +126,10 @@ class QuickCalls:
             return None
         deadline_ns = NEVER_NS if deadline is None else due_ns(deadline)
         if deadline_ns is None:
+            return None
+        run = self._run
+        if run is None and (self._is_away or (run := self._ready()) is None):
+            self._was_declined = deadline is None
             return None
         given: Sequence[Any] | None = arrays
         if not self._is_whole:
@@ -144,12 +152,15 @@ class QuickCalls:
 
     def goes_beside(self) -> bool:
         """Whether the call that was just answered with None goes on by `call_beside`."""
-        run = self._run
-        return self._was_declined and run is not None and run.goes_beside()
+        run = None
+        if self._was_declined:
+            run = self._run or self._beside or self._found_beside()
+        self._is_away = run is not None and run.goes_beside()
+        return self._is_away
 
     async def call_beside(self, array: Any) -> Any:
         """Run a call that `goes_beside` others, with its one array; the outputs, as of `call`."""
-        run, slots = self._run, self._slots
+        run, slots = self._run or self._beside, self._slots
         slot = slots.take()
         slot.inputs[0][...] = array
         try:
@@ -173,6 +184,16 @@ class QuickCalls:
         is_single = len(slot.outputs) == 1
         self._read = slot.outputs[0].copy if is_single else functools.partial(slot.read, None)
         return self._run
+
+    def _found_beside(self) -> InlineRun | None:
+        """What runs others where none runs on this thread, so that no slot is kept for that."""
+        if self._never_runs:
+            return None
+        slot = self._take()
+        self._beside = run = self._prepared.quick_run(slot.request)
+        self._never_runs = run is None
+        self._slots.give_back(slot)
+        return run
 
 
 def _nothing() -> None:

@@ -93,13 +93,13 @@ class InlineLane:
         self.servers = servers
         self._busy = busy
         self._load = load
-        # What is shorter may hold the loop, whatever its priority and what it did before.
-        least_ns = loop_limit_ns(Priority.LOW, inline_budget_ns)
+        self._limits_ns = [loop_limit_ns(priority, inline_budget_ns) for priority in Priority]
+        # What is shorter may hold the loop, whatever it did before.
+        self._surely_ns = [RETURN * limit_ns for limit_ns in self._limits_ns]
         self._spread_from_ns = float(machine.spread_from_ns) if servers else math.inf
-        self.short_ns = min(RETURN * least_ns, self._spread_from_ns)
+        self.short_ns = min(*self._surely_ns, self._spread_from_ns)
         # How much shorter it is decides nothing, so one in four of such runs tells enough.
         self._trifle_ns = _TRIFLE * self.short_ns
-        self._surely_ns = RETURN * inline_budget_ns
         self.calm_ns = RETURN * self._far_ns
 
     def close(self) -> None:
@@ -134,7 +134,7 @@ class InlineLane:
             not estimate.samples
             or best_ns > budget_ns
             or self.closed
-            or self._scheduler.waits_above(priority, client)
+            or (any(queued) and self._scheduler.waits_above(priority, client))
             or (client and not self._is_turn_of(client))
         ):
             return WORKER
@@ -164,7 +164,7 @@ class InlineLane:
         """
         if self._busy():
             return False
-        if estimate.best_ns >= RETURN * loop_limit_ns(priority, self._inline_budget_ns):
+        if estimate.best_ns >= self._surely_ns[priority]:
             return False
         who = id(current_task())
         if here.company.is_usual:
@@ -179,29 +179,32 @@ class InlineLane:
         estimate.is_beside = False
         return True
 
-    def goes_beside(self, priority: Priority, estimate: Estimate, here: Turn) -> bool:
-        """Whether an execution is to be queued for whoever is free first, this thread or a worker.
+    def elsewhere(self, priority: Priority, estimate: Estimate, here: Turn) -> Admission | None:
+        """How an execution that does not run here now is queued, where that is certain; else None.
 
-        That is so in company, where both may run it and several are better side by side. It counts
-        as its arrival.
+        WORKER where this thread must not run it. SPREAD, which is for whoever is free first, this
+        thread or a worker: in company, where both may run it and several are better side by side.
+        It counts as its arrival.
         """
+        is_short = estimate.best_ns < self._surely_ns[priority] and estimate.high_ns < self.calm_ns
+        if not is_short and not (estimate.samples and self._may_hold_loop(priority, estimate)):
+            here.leave()
+            return WORKER
         if (
             not here.company.is_usual
             or self._scheduler.only is None
             or priority is Priority.LOW
             or estimate.best_ns < self._spread_from_ns
         ):
-            return False
-        is_short = estimate.best_ns < self._surely_ns and estimate.high_ns < self.calm_ns
-        if not is_short and not self._may_hold_loop(priority, estimate):
-            return False
+            return None
         if estimate.samples - estimate.weighed_at >= _WEIGHED_EVERY:
             self._pays_to_spread(estimate, here)
         here.is_shared = estimate.spreads
-        if estimate.spreads:
-            here.company.note(has_others=self.beside > 0, others=self.beside)
-            here.leave()
-        return estimate.spreads
+        if not estimate.spreads:
+            return None
+        here.company.note(has_others=self.beside > 0, others=self.beside)
+        here.leave()
+        return SPREAD
 
     def run(
         self,
@@ -302,7 +305,7 @@ class InlineLane:
         HIGH that finds all cores taken may, up to the stall budget.
         """
         best_ns, high_ns = estimate.best_ns, estimate.high_ns
-        limit_ns = loop_limit_ns(priority, self._inline_budget_ns)
+        limit_ns = self._limits_ns[priority]
         estimate.holds_loop = may_hold_loop(
             best_ns, high_ns, limit_ns, self._far_ns, did=estimate.holds_loop
         )

@@ -149,6 +149,8 @@ class Running:
 
     def low_is_due(self, scheduler: Scheduler, now: int) -> bool:
         """Whether LOW may overdraw the budget for its age: one execution at a time."""
+        if self.counts[Priority.LOW] > self.lost:
+            return False  # One runs, on a thread that is not lost.
         is_due = scheduler.due_ns(Priority.LOW) <= now
         return is_due and not any(each.priority is Priority.LOW for each in self.held())
 

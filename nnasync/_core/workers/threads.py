@@ -354,7 +354,8 @@ class Workers:
             finishing.finishing = False
             return None
         if is_low:
-            self._watch_age()
+            if not self._aging.is_armed:  # Else it rings before this one is due.
+                self._watch_age()
             return self._low_worker()
         if is_governed:
             self._watch_age()
@@ -368,7 +369,7 @@ class Workers:
         return self._idle_worker(REGULAR)
 
     def _may_start_low(self) -> bool:
-        if not self._scheduler.queued(LOW):
+        if not self._scheduler.totals[0]:
             return False
         running = self._running
         return running.busy < self.cores or running.low_is_due(self._scheduler, now_ns())
@@ -380,7 +381,7 @@ class Workers:
         return coming
 
     def _low_worker(self) -> Worker | None:
-        is_wanted = self._scheduler.queued(LOW) > self._coming(LOW) and self._may_start_low()
+        is_wanted = self._may_start_low() and self._scheduler.totals[0] > self._coming(LOW)
         return self._idle_worker(LOW) if is_wanted else None
 
     def _idle_worker(self, priorities: tuple[Priority, ...]) -> Worker | None:
@@ -397,7 +398,10 @@ class Workers:
         return None
 
     def _is_full(self, priorities: tuple[Priority, ...]) -> bool:
-        return sum(each.serves(priorities) for each in self._workers) >= self.cores
+        serving = 0
+        for each in self._workers:
+            serving += each.priorities is priorities and not (each.lost or each.leaving)
+        return serving >= self.cores
 
     def _start(self, priorities: tuple[Priority, ...]) -> None:
         demoted = priorities is LOW and self._demotion.demotes_threads
@@ -519,9 +523,9 @@ class Workers:
             if self._scheduler.is_governed:
                 self._watch_age()
             self._idle[worker.priorities].append(worker)
-            # Its core is free again, and only LOW work can be waiting for one.
-            with contextlib.suppress(ResourceExhaustedTransient):
-                low = self._low_worker() if is_regular else None
+            if has_low:  # Its core is free again, and only LOW work can be waiting for one.
+                with contextlib.suppress(ResourceExhaustedTransient):
+                    low = self._low_worker()
         return None, low
 
     def _run(self, task: Task, here: Turn | None = None) -> NNError | None:

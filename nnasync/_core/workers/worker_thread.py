@@ -104,10 +104,6 @@ class Worker:
             starter.start(self.thread)
         joined_at_exit(self.thread)
 
-    def serves(self, priorities: tuple[Priority, ...]) -> bool:
-        """Whether it is one of the set of these priorities that can be counted on."""
-        return self.priorities is priorities and not (self.lost or self.leaving)
-
     def park(self) -> None:
         """Wait until it is woken."""
         self.signal.acquire()
