@@ -193,7 +193,8 @@ async def until(condition: Callable[[], bool]) -> None:
 
 async def free(runtime: nn.Runtime) -> None:
     """Wait until the workers have let go of everything."""
-    await until(lambda: not runtime.statistics().workers.running)
+    workers = runtime._workers
+    await until(lambda: workers.is_at_rest and not workers.statistics().running)
 
 
 async def total(burst: nn.Burst) -> list[float]:
