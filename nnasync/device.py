@@ -245,14 +245,14 @@ class InlineRun(Protocol):
     def output_shapes(self) -> Sequence[OutputShape]:
         """Those of all outputs of the last run; to be read after it."""
 
-    def goes_beside(self) -> bool:
+    def goes_beside(self, deadline_ns: int = NEVER_NS) -> bool:
         """Whether an execution that begins now is better queued beside others than run here.
 
         So it is as well where this thread must not run it. Ask this for each such execution once:
         the answers count for how usual company is.
         """
 
-    def run_beside(self, request: Request) -> Awaitable[object]:
+    def run_beside(self, request: Request, deadline_ns: int = NEVER_NS) -> Awaitable[object]:
         """Run another request beside others, as was told last.
 
         That is on a worker, or on whichever thread is free first where this one may run it too.

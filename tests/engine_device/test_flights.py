@@ -12,6 +12,7 @@ import anyio
 import pytest
 from anyio import to_thread
 
+from nnasync._core.clock import Alarm, Watchdog, now_ns
 from nnasync._core.drivers.null import NullEngine
 from nnasync._core.engine_device import EnginePreparedModel
 from nnasync._core.engine_device.quick_run import QuickRun
@@ -20,11 +21,16 @@ from nnasync._core.workers import task as task_module
 from nnasync._core.workers.flight import Flight, Landing
 from nnasync._core.workers.task import YIELD
 from nnasync.engine import BoundCall
-from nnasync.errors import DeviceUnavailable, GeneralFailure, ResourceExhaustedTransient
-from nnasync.hal import Array, Priority
+from nnasync.errors import (
+    DeviceUnavailable,
+    GeneralFailure,
+    MissedDeadline,
+    ResourceExhaustedTransient,
+)
+from nnasync.hal import NEVER_NS, Array, Priority
 from nnasync.scheduler import Estimate
 from nnasync.tracing import Instrument
-from tests.engine_device.rig import PATIENCE_S, Rig, Row, doubled, null, reached
+from tests.engine_device.rig import MS, PATIENCE_S, Rig, Row, doubled, null, reached
 from tests.rigs import set_free, until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.one_loop("On trio all calls go the longer way.")]
@@ -106,6 +112,43 @@ async def test_one_that_a_thread_has_not_let_go_of_is_left_alone(rigs: Rigs) -> 
     await run.run_beside(row.request)
     assert row.is_right
     assert kept(prepared, row) is not flight
+    await prepared.close()
+
+
+async def test_one_with_a_deadline_is_not_used_again_but_may_be_another(rigs: Rigs) -> None:
+    rig = rigs(NullEngine(compute=doubled), cores=2)
+    prepared, run, row, flight = await flown(rig)
+    far_ns = now_ns() + 3600 * 10**9
+    await run.run_beside(row.request, far_ns)
+    assert row.is_right
+    assert kept(prepared, row) is flight, "it was one without a deadline"
+    assert flight.deadline_ns == far_ns
+    await over(flight)
+    await run.run_beside(row.request)
+    found = kept(prepared, row)
+    assert found is not None
+    assert found is not flight
+    assert found.deadline_ns == NEVER_NS
+    assert rig.watchdog.pending() == 0
+    await prepared.close()
+
+
+async def test_one_that_is_late_in_the_queue_gives_its_memory_back(rigs: Rigs) -> None:
+    engine = null(gated=True)
+    rig = rigs(engine, cores=1)
+    left_to_workers(rig)
+    prepared, run = await quick(rig)
+    first, second = Row(), Row()
+    async with anyio.create_task_group() as group:
+        group.start_soon(run.run_beside, first.request)
+        await reached(engine, lambda counters: counters.waiting > 0)
+        with pytest.raises(MissedDeadline):
+            await run.run_beside(second.request, now_ns() + MS)
+        await until(lambda: prepared.has_let_go(second.request))
+        set_free(engine)
+    assert first.is_right
+    assert second.is_untouched
+    assert rig.workers.inline.beside == 0
     await prepared.close()
 
 
@@ -274,7 +317,7 @@ async def test_a_call_that_is_exchanged_is_kept_by_nothing(rigs: Rigs) -> None:
 async def test_what_is_told_of_the_last_execution_does_not_end_the_next() -> None:
     """It was over before anybody waited for it, so it is still to be told when the next begins."""
     estimate = Estimate()
-    flight = Flight(Idle(), Priority.MEDIUM, estimate, "a flight")
+    flight = Flight(Idle(), Priority.MEDIUM, estimate, NEVER_NS, "a flight")
     landing = flight.fence
 
     def ends() -> None:
@@ -343,7 +386,7 @@ async def test_it_is_told_to_the_thread_in_which_the_loop_goes_on() -> None:
 
 async def test_only_what_is_over_for_all_can_be_used_again() -> None:
     estimate = Estimate()
-    flight = Flight(Idle(), Priority.MEDIUM, estimate, "a flight")
+    flight = Flight(Idle(), Priority.MEDIUM, estimate, NEVER_NS, "a flight")
     assert not flight.renew(Idle(), estimate), "it has not run"
     flight.fence.signal()
     flight.finished = True
@@ -351,6 +394,14 @@ async def test_only_what_is_over_for_all_can_be_used_again() -> None:
     flight.release()
     assert not flight.renew(Idle(), Estimate()), "its like is known by other runs now"
     assert flight.renew(Idle(), estimate)
+    flight.fence.signal()
+    flight.finished = True
+    flight.release()
+    flight.alarm = Alarm(NEVER_NS, int, Watchdog())
+    assert not flight.renew(Idle(), estimate), "its alarm may just ring"
+    flight.alarm = None
+    assert flight.renew(Idle(), estimate, 1)
+    assert flight.deadline_ns == 1
     flight.fence.fail(GeneralFailure("broken"))
     flight.finished = True
     flight.release()
@@ -361,7 +412,7 @@ async def test_what_lets_go_of_one_gives_back_its_call_and_not_that_of_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     estimate, first, second = Estimate(), Idle(), Idle()
-    flight = Flight(first, Priority.MEDIUM, estimate, "a flight")
+    flight = Flight(first, Priority.MEDIUM, estimate, NEVER_NS, "a flight")
     returned = list[object]()
     flight.returns = returned.append
     flight.started_ns, flight.finished = 1, True

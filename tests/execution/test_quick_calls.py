@@ -19,6 +19,7 @@ from nnasync.device import InlinePreparedModel, PreparedModel, QuickPreparedMode
 from nnasync.errors import GeneralFailure, InvalidArgument, MissedDeadline
 from nnasync.scheduler import Estimate
 from tests.rigs import (
+    HOUR,
     INLINE,
     POOL,
     REFERENCE,
@@ -350,20 +351,9 @@ async def test_a_network_moves_between_workers_and_the_thread_of_the_loop(
         assert await runs(1e12)
         assert len(longer) == 1
         assert not await runs(1e3)
-        assert await runs(1e12, nn.within(s=3600))
-        assert not await runs(1e3, nn.within(s=3600))
-        assert len(longer) == 2, "it was known all the time how it runs here"
-
-
-@pytest.mark.one_loop("On trio all calls go the longer way.")
-async def test_a_call_with_a_deadline_has_the_next_one_ask_again(longer: list[object]) -> None:
-    """Calls with deadlines go the longer way to workers, but not where this thread runs them."""
-    async with runtime(NullEngine(compute=double), options=PLAIN) as rt:
-        net = await rt.compile(doubler())
-        for run_ns in (1e12, 1e3, 1e3):
-            pin(net, run_ns)
-            await net(ROW, deadline=None if run_ns > 1e9 else nn.within(s=3600))
-        assert len(longer) == 1
+        assert await runs(1e12, nn.within(**HOUR))
+        assert not await runs(1e3, nn.within(**HOUR))
+        assert len(longer) == 1, "it was known all the time how it runs here"
 
 
 class Older:

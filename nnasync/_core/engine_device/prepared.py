@@ -297,9 +297,8 @@ class EnginePreparedModel:
         binding = self._bindings.of(request)
         if binding.is_managed:
             return None
-        return QuickRun(
-            self, request, binding, self._bindings, self._workers, self._health, self._name
-        )
+        shared = self._bindings, self._gate, self._workers
+        return QuickRun(self, request, binding, *shared, self._health, self._name)
 
     def launch_now(self, request: Request, config: ExecutionConfig) -> Launched | None:
         """Launch and run on this thread if that is cheaper than waking another; otherwise None."""

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from nnasync._core.engine_device.binding import Binding, SizedCall
 from nnasync._core.engine_device.bindings import Bindings
+from nnasync._core.engine_device.gates import ConcurrencyGate
 from nnasync._core.engine_device.plan_users import Level
 from nnasync._core.plans.guarded import Health
 from nnasync._core.workers import Workers
@@ -20,7 +21,7 @@ from nnasync._core.workers.admission import SPREAD
 from nnasync._core.workers.flight import Flight
 from nnasync.errors import DeviceError, NNError
 from nnasync.fences import fresh
-from nnasync.hal import Array, OutputShape, Request
+from nnasync.hal import NEVER_NS, Array, OutputShape, Request
 
 
 class _Owner(Protocol):
@@ -46,6 +47,7 @@ class QuickRun:
     __slots__ = (
         "_binding",
         "_bindings",
+        "_gate",
         "_health",
         "_here",
         "_idle",
@@ -65,6 +67,7 @@ class QuickRun:
         request: Request,
         binding: Binding,
         bindings: Bindings,
+        gate: ConcurrencyGate,
         workers: Workers,
         health: Health | None,
         name: str,
@@ -74,6 +77,7 @@ class QuickRun:
         self._binding = binding
         self._bindings = bindings
         self._idle = binding.idle
+        self._gate = gate
         self._workers = workers
         self._lane = lane = workers.inline
         self._here = lane.turns.here
@@ -130,7 +134,7 @@ class QuickRun:
             self.output_shapes = call.shapes
         return True
 
-    def goes_beside(self) -> bool:
+    def goes_beside(self, deadline_ns: int = NEVER_NS) -> bool:
         """Whether an execution that begins now is surely queued, for a worker or for others too.
 
         Ask this for each such execution once: the answers count for how usual company is.
@@ -139,21 +143,25 @@ class QuickRun:
         if not owner.runs_here or self._health.suspects:
             return False
         usual = owner.usual
-        where = self._lane.elsewhere(usual.priority, usual.estimate, self._here)
+        where = self._lane.elsewhere(usual.priority, usual.estimate, self._here, deadline_ns)
         self._is_spread = where is SPREAD
         return where is not None
 
-    async def run_beside(self, request: Request) -> None:
+    async def run_beside(self, request: Request, deadline_ns: int = NEVER_NS) -> None:
         """Run another request, on a worker or whichever thread is free first, as was told last."""
         workers, lane, is_spread = self._workers, self._lane, self._is_spread
         binding = self._bindings.get(id(request)) or self._bindings.bind(request)
-        flight, was_observed = self._flight(binding), bool(workers.tracer.instruments)
+        flight = self._flight(binding, deadline_ns)
+        is_observed = bool(workers.tracer.instruments)
         flight.is_spread = flight.stop.has_others = is_spread and workers.loop_share.arm()
-        try:
-            workers.submit(flight)
-        except NNError:
-            flight.release()
-            raise
+        if deadline_ns != NEVER_NS:
+            self._gate.submit_for_loop(flight)
+        else:
+            try:
+                workers.submit(flight)
+            except NNError:
+                flight.release()
+                raise
         fence = flight.fence
         lane.beside += is_spread
         try:
@@ -173,16 +181,16 @@ class QuickRun:
             if not (suspects and isinstance(error, DeviceError)):
                 raise fresh(error) from error.__cause__ or error
             await self._owner.execute(request)
-        elif not (was_observed or workers.tracer.instruments):  # Who observes may keep it.
+        elif not (is_observed or workers.tracer.instruments):  # Who observes may keep it.
             binding.flight = flight
 
-    def _flight(self, binding: Binding) -> Flight:
+    def _flight(self, binding: Binding, deadline_ns: int) -> Flight:
         """An execution on its way: the last one of the same request once more, if that is over."""
         usual, flight, idle = self._owner.usual, binding.flight, binding.idle
         call = idle.pop() if idle else binding.take()
         binding.flight = None
-        if flight is None or not flight.renew(call, usual.estimate):
-            flight = Flight(call, usual.priority, usual.estimate, self._name)
+        if flight is None or not flight.renew(call, usual.estimate, deadline_ns):
+            flight = Flight(call, usual.priority, usual.estimate, deadline_ns, self._name)
             flight.owner, flight.returns = self._owner.by_priority, idle.append
             flight.stop.priority = usual.priority
         flight.is_counted = self._owner.is_counted

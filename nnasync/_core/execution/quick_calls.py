@@ -64,6 +64,7 @@ class QuickCalls:
 
     __slots__ = (
         "_beside",
+        "_declined_ns",
         "_dtype",
         "_input",
         "_is_away",
@@ -77,7 +78,6 @@ class QuickCalls:
         "_slots",
         "_take",
         "_wakeup",
-        "_was_declined",
     )
 
     def __init__(
@@ -103,7 +103,8 @@ class QuickCalls:
         self._input: Any = None
         self._read: Callable[[], Any] = _nothing
         self._never_runs = False
-        self._was_declined = False
+        self._declined_ns: int | None = None
+        """The deadline of the last call, if that was plain and yet answered with None."""
 
     def call(
         self, arrays: Sequence[Any], deadline: Deadline | None, out: Array | None = None
@@ -113,7 +114,7 @@ class QuickCalls:
         The only output is written to `out` if that is given, which must fit. Raises
         what an execution raises.
         """
-        self._was_declined = False
+        self._declined_ns = None
         if len(arrays) != 1:
             return None
         array = arrays[0]
@@ -129,7 +130,7 @@ class QuickCalls:
             return None
         run = self._run
         if run is None and (self._is_away or (run := self._ready()) is None):
-            self._was_declined = deadline is None
+            self._declined_ns = deadline_ns
             return None
         given: Sequence[Any] | None = arrays
         if not self._is_whole:
@@ -137,7 +138,7 @@ class QuickCalls:
             self._input[...] = array
         try:
             if not run.run(given, deadline_ns):
-                self._was_declined = deadline is None
+                self._declined_ns = deadline_ns
                 return None
         except MissedDeadline:
             raise  # Nothing was begun, or all of it has ended.
@@ -152,20 +153,22 @@ class QuickCalls:
 
     def goes_beside(self) -> bool:
         """Whether the call that was just answered with None goes on by `call_beside`."""
-        run = None
-        if self._was_declined:
-            run = self._run or self._beside or self._found_beside()
-        self._is_away = run is not None and run.goes_beside()
+        deadline_ns = self._declined_ns
+        if deadline_ns is None:
+            return False
+        run = self._run or self._beside or self._found_beside()
+        self._is_away = run is not None and run.goes_beside(deadline_ns)
         return self._is_away
 
     async def call_beside(self, array: Any) -> Any:
         """Run a call that `goes_beside` others, with its one array; the outputs, as of `call`."""
         run, slots = self._run or self._beside, self._slots
+        deadline_ns = self._declined_ns
         slot = slots.take()
         slot.inputs[0][...] = array
         try:
             # There is one, which has said so, and nothing has happened since.
-            await run.run_beside(slot.request)  # type: ignore[union-attr]
+            await run.run_beside(slot.request, deadline_ns)  # type: ignore[union-attr]
         except BaseException:
             slots.give_up(slot, slot.request)
             raise

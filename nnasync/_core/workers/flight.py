@@ -1,9 +1,9 @@
 """The execution of a plain call on its way, made once and used again for the next call.
 
-Most calls in company are alike: the same request of the same network, of the usual priority and
-without a deadline, awaited by one task on the loop that began it. What such an execution consists
-of is used again as soon as one has ended well: nobody else knows it any more then. One that failed,
-was given up or still is in somebody's hands is left alone.
+Most calls in company are alike: the same request of the same network, of the usual priority,
+awaited by one task on the loop that began it. What such an execution consists of is used again as
+soon as one has ended well: nobody else knows it any more then. One that failed, was given up or
+still is in somebody's hands is left alone; so is one with a deadline, whose alarm may just ring.
 """
 
 from __future__ import annotations
@@ -69,17 +69,20 @@ class Flight(Task):
 
     fence: Landing
 
-    def __init__(self, call: Call, priority: Priority, estimate: Estimate, name: str) -> None:
-        super().__init__(call, priority, estimate, NEVER_NS, name)
+    def __init__(
+        self, call: Call, priority: Priority, estimate: Estimate, deadline_ns: int, name: str
+    ) -> None:
+        super().__init__(call, priority, estimate, deadline_ns, name)
         self.fence = Landing()
 
-    def renew(self, call: Call, estimate: Estimate) -> bool:
+    def renew(self, call: Call, estimate: Estimate, deadline_ns: int = NEVER_NS) -> bool:
         """Be another execution, of the same request; False if the last one is not over for all."""
         fence = self.fence
-        is_over = self._released and self.finished and fence.error is None
+        is_over = self._released and self.finished and fence.error is None and self.alarm is None
         if not is_over or self.estimate is not estimate:
             return False
         fence.status = _PENDING
+        self.deadline_ns, self.heard_after_ns = deadline_ns, 0.0
         self.call = call
         self.stop.raised = GO
         self.launched_ns = now_ns()

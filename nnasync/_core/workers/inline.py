@@ -141,11 +141,7 @@ class InlineLane:
         who = id(current_task()) if arrives else NO_TASK
         if arrives and (answer := here.answered(who, estimate, deadline_ns)) is not None:
             return answer
-        if not self._may_hold_loop(priority, estimate):
-            if deadline_ns != NEVER_NS:
-                left_ns, lag_ns, _ = _until(deadline_ns)
-                if lag_ns + best_ns > left_ns:
-                    estimate.try_here_again()  # It is heard of too late from a worker.
+        if not self._may_hold_loop(priority, estimate, deadline_ns):
             return WORKER
         has_room = not here.must_wait(priority, best_ns)
         if best_ns < self._spread_from_ns or client:
@@ -179,19 +175,24 @@ class InlineLane:
         estimate.is_beside = False
         return True
 
-    def elsewhere(self, priority: Priority, estimate: Estimate, here: Turn) -> Admission | None:
+    def elsewhere(
+        self, priority: Priority, estimate: Estimate, here: Turn, deadline_ns: int = NEVER_NS
+    ) -> Admission | None:
         """How an execution that does not run here now is queued, where that is certain; else None.
 
         WORKER where this thread must not run it. SPREAD, which is for whoever is free first, this
-        thread or a worker: in company, where both may run it and several are better side by side.
-        It counts as its arrival.
+        thread or a worker: in company, where both may run it, several are better side by side, and
+        no deadline hangs on which of both it is. It counts as its arrival.
         """
         is_short = estimate.best_ns < self._surely_ns[priority] and estimate.high_ns < self.calm_ns
-        if not is_short and not (estimate.samples and self._may_hold_loop(priority, estimate)):
+        if not estimate.samples or not (
+            is_short or self._may_hold_loop(priority, estimate, deadline_ns)
+        ):
             here.leave()
             return WORKER
         if (
             not here.company.is_usual
+            or deadline_ns != NEVER_NS
             or self._scheduler.only is None
             or priority is Priority.LOW
             or estimate.best_ns < self._spread_from_ns
@@ -299,7 +300,7 @@ class InlineLane:
 
         return forget
 
-    def _may_hold_loop(self, priority: Priority, estimate: Estimate) -> bool:
+    def _may_hold_loop(self, priority: Priority, estimate: Estimate, deadline_ns: int) -> bool:
         """Whether an execution may run on the thread of the loop, be it now or later.
 
         HIGH that finds all cores taken may, up to the stall budget.
@@ -309,13 +310,19 @@ class InlineLane:
         estimate.holds_loop = may_hold_loop(
             best_ns, high_ns, limit_ns, self._far_ns, did=estimate.holds_loop
         )
-        return estimate.holds_loop or (
+        if estimate.holds_loop or (
             priority is Priority.HIGH
             and self._inline_budget_ns > 0
             and best_ns <= self._stall_budget_ns
             and high_ns <= self._far_ns
             and self._is_full()
-        )
+        ):
+            return True
+        if deadline_ns != NEVER_NS:
+            left_ns, lag_ns, _ = _until(deadline_ns)
+            if lag_ns + best_ns > left_ns:
+                estimate.try_here_again()  # It is heard of too late from a worker.
+        return False
 
     def _quickest(
         self,
