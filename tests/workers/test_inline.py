@@ -104,7 +104,7 @@ def test_inline_gives_way_to_queued_work_of_higher_priority(rigs: Callable[..., 
     assert may(rig.workers.inline, MEDIUM, known(1), NEVER_NS)
 
 
-def test_of_runs_that_are_trifles_one_in_four_is_weighed(
+def test_of_runs_that_are_trifles_one_in_eight_is_weighed(
     rigs: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """How much shorter they are decides nothing; one that is longer is heard of at once."""
@@ -132,11 +132,11 @@ def test_of_runs_that_are_trifles_one_in_four_is_weighed(
         return count
 
     short = known(trifle_ns // 2)
-    assert weighed(short, trifle_ns // 4, 40) == 10
+    assert weighed(short, trifle_ns // 4, 40) == 5
     assert short.samples == 41, "all of them were runs"
     assert weighed(short, trifle_ns * 3, 2) == 2
     longer = known(2 * trifle_ns)
-    assert weighed(longer, trifle_ns // 2, 4) == 4
+    assert weighed(longer, trifle_ns // 2, 3) == 3
 
 
 def test_inline_work_is_accounted_to_the_turn(rigs: Callable[..., Rig]) -> None:

@@ -167,8 +167,8 @@ class QuickCalls:
         slot = slots.take()
         slot.inputs[0][...] = array
         try:
-            # There is one, which has said so, and nothing has happened since.
-            await run.run_beside(slot.request, deadline_ns)  # type: ignore[union-attr]
+            # There are both, as it has said, and nothing has happened since.
+            await run.run_beside(slot.request, deadline_ns)  # type: ignore[union-attr, arg-type]
         except BaseException:
             slots.give_up(slot, slot.request)
             raise

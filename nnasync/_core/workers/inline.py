@@ -51,7 +51,7 @@ from nnasync.tracing import Tracer
 _WEIGHED_EVERY = 8
 _CALL_NS = float(CALL_NS)
 _TRIFLE = 1 / 4
-_SELDOM = 3
+_SELDOM = 7
 
 
 class InlineLane:
@@ -98,7 +98,7 @@ class InlineLane:
         self._surely_ns = [RETURN * limit_ns for limit_ns in self._limits_ns]
         self._spread_from_ns = float(machine.spread_from_ns) if servers else math.inf
         self.short_ns = min(*self._surely_ns, self._spread_from_ns)
-        # How much shorter it is decides nothing, so one in four of such runs tells enough.
+        # How much shorter it is decides nothing, so one in eight of such runs tells enough.
         self._trifle_ns = _TRIFLE * self.short_ns
         self.calm_ns = RETURN * self._far_ns
 
@@ -242,7 +242,7 @@ class InlineLane:
             raise GeneralFailure(f"{name} stopped without having been asked to")
         ended_ns = now_ns()
         duration_ns = ended_ns - started_ns
-        took_ns = float(duration_ns)
+        took_ns = duration_ns * 1.0
         if here.spent_ns > 0.0:
             here.spent_ns += took_ns + _CALL_NS
         else:
