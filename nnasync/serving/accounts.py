@@ -18,7 +18,7 @@ UNKNOWN = "(unknown)"
 
 
 class ClientAccount:
-    """The requests of one client for one version of a model."""
+    """Counts what became of the requests of one client for one version of a model."""
 
     __slots__ = ("client", "model", "tally", "version")
 
@@ -30,22 +30,22 @@ class ClientAccount:
 
     @property
     def pending(self) -> int:
-        """Requests without an outcome so far."""
+        """Returns how many requests have no outcome so far."""
         ended = sum(self.tally.outcomes().values())
         return self.tally.calls - ended
 
 
 class ClientAccounts:
-    """All accounts of a server; a collector of metrics."""
+    """Keeps the accounts of all clients and models, and gives them out as metrics."""
 
     def __init__(self, clients: int) -> None:
-        """The first `clients` clients are told apart."""
+        """Tells the first `clients` clients apart; later ones share the account `OTHERS`."""
         self._limit = clients
         self._clients: set[str] = set()
         self._accounts: dict[tuple[str, str, str], ClientAccount] = {}
 
     def of(self, model: str, version: str, client: str) -> ClientAccount:
-        """The account of a client with a version of a model."""
+        """Returns the account of this client with this version of a model; opens it at first."""
         key = (model, version, client)
         account = self._accounts.get(key)
         return account if account is not None else self._opened(model, version, client)
@@ -58,11 +58,11 @@ class ClientAccounts:
         return self._accounts.setdefault(key, ClientAccount(model, version, client))
 
     def all(self) -> list[ClientAccount]:
-        """The accounts there are."""
+        """Returns all accounts that were opened so far."""
         return list(self._accounts.values())
 
     def outcomes_of(self, model: str, version: str) -> dict[tuple[str, str], int]:
-        """How often which outcome with which reason was there for a version of a model."""
+        """Returns how often requests for a version of a model ended with each (outcome, reason)."""
         found: dict[tuple[str, str], int] = {}
         for account in self._accounts.values():
             if (account.model, account.version) == (model, version):
@@ -71,7 +71,10 @@ class ClientAccounts:
         return found
 
     def collect(self) -> Iterable[Family]:
-        """Two counters and a gauge."""
+        """Yields the metrics of all accounts.
+
+        They are two counters, and a gauge of the requests in flight.
+        """
         submitted, outcomes, pending = [], [], []
         for account in self.all():
             labels = (

@@ -18,7 +18,7 @@ HEADER_BYTES = 1 << 14
 
 
 def room(size: int) -> memoryview:
-    """Memory for a body, which nothing has written to yet."""
+    """Returns new memory for a body of this size, without writing to it."""
     return np.empty(size, np.uint8).data
 
 
@@ -41,15 +41,15 @@ class BodyInPlace(asyncio.BufferedProtocol):
         self.resume_writing = connection.resume_writing  # type: ignore[method-assign]
 
     def read(self, body: memoryview, begun: int) -> None:
-        """Read a body, of which so many bytes have come."""
+        """Begins to read this body, the first `begun` bytes of which are there already."""
         self._body, self._rest = body, body[begun:]
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the next bytes go: no further than to the end of a body."""
+        """Returns the memory for the next bytes to be read: it ends where the body ends."""
         return self._rest
 
     def buffer_updated(self, count: int) -> None:
-        """Take note of bytes that have come."""
+        """Counts the bytes that were read; hands the body on once it is complete."""
         body = self._body
         if body is None:
             self._data_received(bytes(self._header[:count]))

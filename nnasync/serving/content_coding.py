@@ -19,7 +19,7 @@ _LEVEL = 1
 
 
 def unpacked(body: Bytes, coding: str, limit_bytes: int) -> Bytes:
-    """A body without its `Content-Encoding`; raises ServingError for one that is broken or bad."""
+    """Returns a body unpacked from its `Content-Encoding`; raises ServingError for a broken one."""
     coding = coding.strip().lower()
     if coding in ("", "identity"):
         return body
@@ -41,7 +41,7 @@ def unpacked(body: Bytes, coding: str, limit_bytes: int) -> Bytes:
 
 
 def accepted(header: str) -> str:
-    """The coding of an answer that `Accept-Encoding` prefers of ours; empty for none."""
+    """Returns the coding that `Accept-Encoding` prefers among ours; empty where it names none."""
     best, best_weight = "", 0.0
     for part in header.lower().split(","):
         name, _, options = part.partition(";")
@@ -60,7 +60,7 @@ def _weight(options: str) -> float:
 
 
 def packed(body: bytes, coding: str) -> bytes:
-    """A body with that coding, at the level that costs least."""
+    """Returns a body packed with this coding, at the level that takes the least time."""
     if coding == "gzip":
         return gzip.compress(body, _LEVEL, mtime=0)
     return zlib.compress(body, _LEVEL)

@@ -43,12 +43,12 @@ _UPPER_HALF = np.dtype("<u2")
 
 
 def datatype_of(dtype: np.dtype[Any]) -> str | None:
-    """The datatype of an array; None where the protocol has none for it."""
+    """Returns the protocol's datatype for an array's dtype; None where it has none."""
     return _NAMES.get(dtype)
 
 
 def from_raw(name: str, datatype: str, shape: tuple[int, ...], raw: Bytes, model: str) -> Array:
-    """An array of the elements in these bytes, in place where that can be.
+    """Returns an array whose elements are these bytes, without a copy where that can be.
 
     Raises ServingError where they are too few or too many for the shape.
     """
@@ -74,7 +74,7 @@ def check_size(name: str, expected: int, found: int, model: str) -> None:
 
 
 def widened(halves: Array) -> Array:
-    """The float32 of which these, uint16, are the upper halves."""
+    """Returns the float32 values whose upper halves are these uint16 numbers."""
     wide: Array = (halves.astype(np.uint32) << np.uint32(16)).view(np.float32)
     return wide
 
@@ -110,14 +110,14 @@ def _strings(name: str, shape: tuple[int, ...], raw: Bytes, model: str) -> Array
 
 
 def of_strings(values: list[bytes], shape: tuple[int, ...]) -> Array:
-    """An array of BYTES; a plain call of numpy would look into the strings."""
+    """Returns an array of BYTES elements; `np.array` would turn the strings into another dtype."""
     array = np.empty(len(values), np.object_)
     array[:] = values
     return array.reshape(shape)
 
 
 def from_values(datatype: str, shape: tuple[int, ...], values: Any) -> Array:
-    """An array of the values in a list, flat or nested as the shape, or in a flat array.
+    """Returns an array of the values in a list, flat or nested as the shape, or in a flat array.
 
     Raises ServingError for values of another kind, beyond the range of the datatype, or of another
     number than the shape has.
@@ -167,7 +167,7 @@ def _string(value: object) -> bytes:
 
 
 def _flat(values: list[Any], shape: tuple[int, ...]) -> list[Any]:
-    """The innermost values of lists that are nested as the shape says."""
+    """Returns a list nested as the shape says, as one flat list of its innermost values."""
     for size in shape[1:]:
         if not all(isinstance(value, list) and len(value) == size for value in values):
             raise _mismatch()
@@ -182,7 +182,7 @@ def _mismatch() -> ServingError:
 
 
 def to_raw(array: Array, datatype: str) -> Bytes:
-    """The elements of an array as bytes, in place where that can be."""
+    """Returns the elements of an array as bytes, without a copy where that can be."""
     if datatype == "BYTES":
         return b"".join(_LENGTH.pack(len(value)) + value for value in array.ravel())
     if datatype == "BF16":
@@ -193,7 +193,10 @@ def to_raw(array: Array, datatype: str) -> Bytes:
 
 
 def narrowed(array: Array) -> Array:
-    """The upper halves of float32, rounded to the nearest, ties to even; NaN stays one."""
+    """Returns float32 as BF16: rounded to the nearest, ties to even, upper halves.
+
+    NaN stays NaN, too.
+    """
     bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
     odd = (bits >> np.uint32(16)) & np.uint32(1)
     rounded = (bits + np.uint32(0x7FFF) + odd) >> np.uint32(16)

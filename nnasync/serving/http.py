@@ -53,12 +53,12 @@ Later: TypeAlias = Callable[[], Awaitable[Reply]]
 
 
 def http_app(server: ModelServer) -> HttpApp:
-    """The ASGI application of a server; the lifetime of the server is not its own."""
+    """Returns the ASGI application of a server; it neither opens nor closes the server."""
     return HttpApp(server)
 
 
 def model_in(path: str) -> tuple[str, str] | None:
-    """The model and the version whose inferences have this path; None for any other path."""
+    """Returns the (model, version) whose inferences have this path; None for any other path."""
     found = _INFER.fullmatch(path)
     return None if found is None else (found[1], found[2] or "")
 
@@ -101,13 +101,14 @@ class HttpApp:
             await self.answer_later(found, scope, receive, send)
 
     def asked(self, target: tuple[str, str], headers: dict[bytes, bytes], peer: str) -> Asked:
-        """What the header of a request says; raises ServingError where it makes no sense."""
+        """Reads the header of a request; raises ServingError where it makes no sense."""
         return asked_by(self._server.options, target, headers, peer)
 
     def begin(self, asked: Asked, body: Bytes) -> Reply | Later:
-        """The response to a request that is there as a whole, or who gives it later.
+        """Returns the response to a complete request, or what is to be awaited for it.
 
-        Raises nothing; what it gives raises ServingError, and may be dropped without a call.
+        Raises nothing. What it returns to be awaited raises ServingError, and may be dropped
+        without being called.
         """
         try:
             if asked.packing or (len(body) > _DECODED_HERE_BYTES and _is_mostly_text(asked.length)):
@@ -118,7 +119,7 @@ class HttpApp:
             return self._refused(error)
 
     async def answer_later(self, work: Later, _scope: Scope, receive: Receive, send: Send) -> None:
-        """Respond with what `begin` gave to be awaited, unless the client hangs up before."""
+        """Responds with the awaited result of `begin`, unless the client hangs up before."""
         try:
             reply = await _watched(self.awaited(work), receive)
         except HungUp:
@@ -126,14 +127,14 @@ class HttpApp:
         await respond(reply, send)
 
     async def awaited(self, work: Later) -> Reply:
-        """The response that `begin` did not have at once; raises nothing."""
+        """Awaits what `begin` returned, and returns the response; errors become responses, too."""
         try:
             return await work()
         except Exception as error:
             return self._refused(error)
 
     async def _begun_aside(self, asked: Asked, body: Bytes) -> Reply:
-        """Unpack and read a body on a thread, and answer it."""
+        """Unpacks and reads a body on a thread, and answers the request in it."""
         limits, threads = self._server.limits, self._server.coding_threads
         if asked.packing:
             body = await anyio.to_thread.run_sync(
@@ -169,7 +170,7 @@ class HttpApp:
         return found if isinstance(found, Reply) else lambda: found
 
     def _refused(self, error: Exception) -> Reply:
-        """The response for an error."""
+        """Returns the response for an error."""
         if not isinstance(error, ServingError):
             logger.error("a request could not be read or answered", exc_info=error)
             error = as_serving_error(error)
@@ -177,7 +178,7 @@ class HttpApp:
 
 
 def _path_here(scope: Scope) -> str:
-    """The path below the prefix under which the application is mounted."""
+    """Returns the path below the prefix under which the application is mounted."""
     path: str = scope["path"]
     prefix: str = scope.get("root_path", "")
     # Some frameworks leave the prefix in the path, others take it away.
@@ -185,12 +186,12 @@ def _path_here(scope: Scope) -> str:
 
 
 def _is_mostly_text(length: str | None) -> bool:
-    """Whether a large body whose JSON has this length, if it says so, is slow to read."""
+    """Returns whether the JSON of a body is so long that reading it would hold the loop."""
     return length is None or len(length) > _SHORT_LENGTH
 
 
 def _reply(text: bytes, tensors: list[Bytes]) -> Reply:
-    """The response with an answer: its JSON, and the tensors behind it."""
+    """Returns the response that carries an answer: its JSON, and the tensors behind it."""
     if not tensors:
         return Reply(200, [text], len(text))
     pieces = [text, *tensors]
@@ -201,7 +202,7 @@ def _reply(text: bytes, tensors: list[Bytes]) -> Reply:
 
 
 async def _packed(found: Reply | Awaitable[Reply], coding: str) -> Reply:
-    """A response whose body is packed."""
+    """Returns the response with its body packed in this coding."""
     reply = found if isinstance(found, Reply) else await found
     body = b"".join(reply.pieces)
     if len(body) < _PACKED_HERE_BYTES:
@@ -222,7 +223,7 @@ async def respond(reply: Reply, send: Send) -> None:
 
 
 async def _watched(work: Awaitable[Reply], receive: Receive) -> Reply:
-    """Await an answer, and give it up where the client hangs up; raises HungUp then."""
+    """Awaits an answer, and cancels it where the client hangs up; raises HungUp then."""
     answer: Reply | None = None
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_cancel_on_hang_up, receive, tasks.cancel_scope)

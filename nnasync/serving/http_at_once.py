@@ -41,12 +41,12 @@ _UNUSUAL = frozenset((b"transfer-encoding", b"expect", b"upgrade"))
 
 @functools.lru_cache(maxsize=256)
 def _target(url: bytes) -> tuple[str, str] | None:
-    """The model and version whose inferences have this address, if it is its path to the letter."""
+    """Returns the (model, version) whose inferences have this address, if it matches literally."""
     return model_in(url.decode()) if _PLAIN.fullmatch(url) else None
 
 
 class AtOnceConnection(BoundedConnection):
-    """HTTP that has small requests answered without a task."""
+    """An HTTP connection that answers small requests without making a task."""
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
@@ -70,12 +70,15 @@ class AtOnceConnection(BoundedConnection):
     def connection_made(  # type: ignore[override]  # Uvicorn narrows the transport, too.
         self, transport: asyncio.Transport
     ) -> None:
-        """Note who it is."""
+        """Notes the addresses of client and server at the beginning of a connection."""
         super().connection_made(transport)
         self._peer = self.client[0] if self.client else ""
 
     def data_received(self, data: bytes) -> None:
-        """Answer what is complete with it; have the rest of a large body read into its place."""
+        """Answers the requests that this data completes.
+
+        Reads the rest of a large body in place.
+        """
         self._head = b"" if self._is_arriving else head_in(data)
         if self._head and self._is_answered(self._head, data):
             return
@@ -92,7 +95,7 @@ class AtOnceConnection(BoundedConnection):
             self._in_place.read(body, begun)
 
     def _is_answered(self, head: bytes, data: bytes) -> bool:
-        """Whether this is a whole request whose header is known; then it has its answer."""
+        """Answers a whole request whose header is known; returns whether it was one."""
         known, app, cycle = self._known.find(head), self._app, self.cycle
         if known is None or app is None or len(data) != len(head) + known.size:
             return False
@@ -117,14 +120,14 @@ class AtOnceConnection(BoundedConnection):
         return True
 
     def _let_parse(self, head: bytes) -> None:
-        """Have the parser read a header that is known, for uvicorn, which asks it."""
+        """Has the parser read a known header, because uvicorn asks the parser for its fields."""
         self._head = b""
         self.parser.feed_data(head)
         self._asked = None
         self._is_arriving = False
 
     def body_received(self, body: memoryview) -> None:
-        """Have a request answered whose body the parser has not seen to its end."""
+        """Answers a request whose body was read in place; the parser has not seen its end."""
         try:
             self._complete(body)
         finally:
@@ -132,7 +135,7 @@ class AtOnceConnection(BoundedConnection):
                 self.parser = new_parser(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Give up what the client asked for."""
+        """Cancels what the client asked for."""
         self._asked, self._pieces = None, []
         if self._awaited is not None:
             self._awaited.disconnected = True
@@ -141,7 +144,7 @@ class AtOnceConnection(BoundedConnection):
             self._hang_up.cancel()
 
     def give_up(self) -> None:
-        """End a connection that is silent; a request whose header has come is told why."""
+        """Ends a silent connection; a request whose header has come gets an error first."""
         if self._asked is None:
             super().give_up()
         else:
@@ -149,28 +152,31 @@ class AtOnceConnection(BoundedConnection):
             self._refuse(HTTPStatus.REQUEST_TIMEOUT, text)
 
     def shutdown(self) -> None:
-        """End the connection; a request that is coming is answered before."""
+        """Ends the connection, once a request that is arriving has been answered."""
         if self._asked is None:
             super().shutdown()
         else:
             self._is_last = True
 
     def on_message_begin(self) -> None:
-        """Note that a request begins; what uvicorn has for it is made once it is needed."""
+        """Notes that a request begins.
+
+        Uvicorn's objects for it are made only once they are needed.
+        """
         self._begins()
         self.url = b""
         self.headers = []
         self.expect_100_continue = False
 
     def header_is_there(self) -> None:
-        """Wait for the body if this is a request that can be answered here."""
+        """Waits for the body, if the request is one that can be answered here."""
         head, self._head = self._head, b""
         self._asked = self._asked_here(head)
         if self._asked is None:
             self._to_uvicorn()
 
     def _asked_here(self, head: bytes) -> Asked | None:
-        """What is asked for, where it can be answered here; its header is remembered then."""
+        """Returns what is asked for if it can be answered here, and remembers the header then."""
         app, cycle = self._app, self.cycle
         if app is None or not (cycle is None or cycle.response_complete):
             return None
@@ -198,7 +204,7 @@ class AtOnceConnection(BoundedConnection):
         return asked
 
     def on_body(self, body: bytes) -> None:
-        """Keep a piece of a body."""
+        """Keeps a piece of a body."""
         if self._asked is None:
             super().on_body(body)
         else:
@@ -206,7 +212,7 @@ class AtOnceConnection(BoundedConnection):
             self._pieces.append(body)
 
     def on_message_complete(self) -> None:
-        """Have a request answered."""
+        """Answers the request that is now complete."""
         if self._asked is None:
             super().on_message_complete()
             return
@@ -225,7 +231,7 @@ class AtOnceConnection(BoundedConnection):
             self._await(found)
 
     def _answer(self, reply: Reply) -> None:
-        """Write a whole response."""
+        """Writes a whole response."""
         pieces = reply.pieces
         content: list[Bytes] = [
             STATUS_LINE[reply.status], self._fixed_fields(), reply.text(), b"\r\n"
@@ -244,7 +250,7 @@ class AtOnceConnection(BoundedConnection):
             self.transport.close()
 
     def _fixed_fields(self) -> bytes:
-        """The fields that uvicorn puts into all responses; those of a second are one list."""
+        """Returns the header fields that uvicorn adds to all responses, cached for a second."""
         fields = self.server_state.default_headers
         if fields is not self._fixed:
             self._fixed = fields
@@ -252,7 +258,7 @@ class AtOnceConnection(BoundedConnection):
         return self._fixed_text
 
     def _await(self, work: Later) -> None:
-        """Have a task of uvicorn answer with what has to be awaited."""
+        """Makes a task of uvicorn that awaits this work and answers with its result."""
         app: Any = self.app
         self.app = functools.partial(self._answer_later, app, work)
         try:
@@ -267,7 +273,7 @@ class AtOnceConnection(BoundedConnection):
     async def _answer_later(
         self, app: HttpApp, work: Later, _scope: Scope, _receive: Receive, send: Send
     ) -> None:
-        """Respond with what has to be awaited, unless the client hangs up before."""
+        """Responds with the awaited result, unless the client hangs up before."""
         if self._awaited.disconnected:
             return
         reply: Reply | None = None
@@ -278,7 +284,7 @@ class AtOnceConnection(BoundedConnection):
             await respond(reply, send)
 
     def _to_uvicorn(self) -> None:
-        """Have uvicorn go on with a request whose header is complete."""
+        """Hands a request whose header is complete over to uvicorn."""
         url, headers, expects = self.url, self.headers, self.expect_100_continue
         HttpToolsProtocol.on_message_begin(self)
         self.url, self.expect_100_continue = url, expects

@@ -28,11 +28,11 @@ _BESIDE_FIELD = len(": \r\n")
 
 
 class _HeaderTooLarge(Exception):
-    """Ends the parsing of a header, through the parser."""
+    """Raised in a callback of the parser to end the parsing of a header that is too large."""
 
 
 class BoundedConnection(HttpToolsProtocol):
-    """HTTP with limits on the number of connections, and on the size and time of headers."""
+    """An HTTP connection with limits on the size of headers, and on times and connections."""
 
     def __init__(self, *arguments: Any, limits: Limits, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
@@ -51,7 +51,7 @@ class BoundedConnection(HttpToolsProtocol):
     def connection_made(  # type: ignore[override]  # Uvicorn narrows the transport, too.
         self, transport: asyncio.Transport
     ) -> None:
-        """Watch it from the beginning, or refuse it."""
+        """Watches the connection from its beginning, or refuses it."""
         joined: Any = JoinedWrites(transport, self.loop)
         super().connection_made(joined)
         if len(self.connections) > self._limits.connections:
@@ -60,7 +60,7 @@ class BoundedConnection(HttpToolsProtocol):
             self._watch = self.loop.call_later(self._limits.body_s, self._look, 0)
 
     def data_received(self, data: bytes) -> None:
-        """Count the bytes of headers, and those of trailers, which belong to no body either."""
+        """Counts the bytes of headers, and those of trailers, which belong to no body either."""
         self._has_body_come = self._has_begun = False
         self._field_bytes = 0
         self._may_be_too_large = self._header_bytes + len(data) > self._limits.header_bytes
@@ -95,7 +95,7 @@ class BoundedConnection(HttpToolsProtocol):
                     pieces += [memoryview(piece)[stopped.args[0] :], head]
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep a field of the header; those of trailers, for which nobody asks, are dropped."""
+        """Keeps a field of the header; drops those of trailers, for which nobody asks."""
         if self._is_in_header:
             self._count(len(name) + len(value) + _BESIDE_FIELD)
             # As uvicorn does it, without one more call for each field.
@@ -105,19 +105,22 @@ class BoundedConnection(HttpToolsProtocol):
             self.headers.append((name, value))
 
     def on_url(self, url: bytes) -> None:
-        """Keep the address, which is a part of the header."""
+        """Keeps the address, which is a part of the header."""
         self._count(len(url))
         self.url += url
 
     def _count(self, size: int) -> None:
-        """Count what a piece has of a header that may end in it; ends the reading if too large."""
+        """Counts the header bytes in a piece in which the header may end.
+
+        Raises if they are too many.
+        """
         self._field_bytes += size
         size = self._header_bytes + self._field_bytes
         if self._may_be_too_large and size > self._limits.header_bytes:
             raise _HeaderTooLarge
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what cannot be read, or was not read to its end."""
+        """Answers a request that cannot be read, or was not read to its end."""
         if self._header_bytes + self._field_bytes > self._limits.header_bytes:
             self._refuse_header()
         else:
@@ -128,7 +131,7 @@ class BoundedConnection(HttpToolsProtocol):
         self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, text)
 
     def on_message_begin(self) -> None:
-        """Note that a request begins, with its header."""
+        """Notes that a request begins, with its header."""
         super().on_message_begin()
         self._begins()
 
@@ -138,7 +141,7 @@ class BoundedConnection(HttpToolsProtocol):
         self._header_bytes = self._field_bytes = 0
 
     def on_headers_complete(self) -> None:
-        """Note that a header has ended; one with an offer is read again without it."""
+        """Notes that a header has ended; has one with an offer read again without the offer."""
         self._is_in_header = False
         self._header_bytes = self._field_bytes = 0
         parser = self.parser
@@ -150,11 +153,11 @@ class BoundedConnection(HttpToolsProtocol):
             self.header_is_there()
 
     def header_is_there(self) -> None:
-        """Begin with a request whose header has come."""
+        """Begins with a request whose header has come."""
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """Hand a lone piece of a body on as it is; uvicorn would copy it into a buffer and out."""
+        """Hands on a body of one piece as it is; uvicorn would copy it into a buffer and out."""
         self._has_body_come = True
         cycle: Any = self.cycle
         if not cycle.body and not cycle.response_complete:
@@ -168,39 +171,42 @@ class BoundedConnection(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """Note that a request has arrived."""
+        """Notes that a request has arrived."""
         if self._without_offer:
             return
         self._is_arriving = False
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Note when that was: uvicorn's own clock for idle connections ends with any byte."""
+        """Notes when the response ended.
+
+        Uvicorn's own clock of idle connections stops at any byte.
+        """
         self._answered_s = self.loop.time()
         super().on_response_complete()
 
     def pause_writing(self) -> None:
-        """Give the client time to read what was sent."""
+        """Starts the time that the client has to read what was sent."""
         super().pause_writing()
         if self._unread is None:
             self._unread = self.loop.call_later(self._limits.body_s, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """It has read."""
+        """Stops that time, since the client has read."""
         super().resume_writing()
         if self._unread is not None:
             self._unread.cancel()
             self._unread = None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Look no more."""
+        """Stops watching the connection."""
         super().connection_lost(exc)
         for handle in (self._unread, self._watch):
             if handle is not None:
                 handle.cancel()  # Else it keeps the connection in memory.
 
     def _look(self, before: int) -> None:
-        """End the connection if for so long nothing has come, or not all of the same request."""
+        """Ends the connection if the request is the one that was arriving at the last look."""
         is_silent = self._is_arriving or not self._requests
         if is_silent and self._requests == before:
             self.give_up()
@@ -210,11 +216,14 @@ class BoundedConnection(HttpToolsProtocol):
             self._watch = self.loop.call_later(self._limits.body_s, self._look, self._requests)
 
     def give_up(self) -> None:
-        """End a connection that is silent where it should not be."""
+        """Ends a connection that is silent where it should not be."""
         self.transport.abort()
 
     def _is_idle(self) -> bool:
-        """Whether nothing has come for long behind an answer for which uvicorn has no clock."""
+        """Returns whether nothing came for too long behind an answer.
+
+        It returns False for answers behind which uvicorn watches the connection itself.
+        """
         if self._is_arriving or not self._answered_s or self.timeout_keep_alive_task is not None:
             return False
         if self.cycle is not None and not self.cycle.response_complete:
@@ -230,7 +239,7 @@ class BoundedConnection(HttpToolsProtocol):
 
 
 def new_parser(protocol: HttpToolsProtocol) -> httptools.HttpRequestParser:
-    """A parser as uvicorn makes it."""
+    """Returns a parser made as uvicorn makes it."""
     parser = httptools.HttpRequestParser(protocol)
     with contextlib.suppress(AttributeError):  # Older ones have not got it.
         parser.set_dangerous_leniencies(lenient_data_after_close=True)

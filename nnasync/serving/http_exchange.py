@@ -34,7 +34,7 @@ class HungUp(Exception):
 
 
 class Asked(msgspec.Struct, frozen=True, gc=False):
-    """What the address and the header of a request for an inference say.
+    """Holds what the address and the header of a request for an inference say.
 
     `level` is 0 for no priority, 1 for the highest; `length` is the length of the JSON as it is
     stated, if it is; `packing` is the coding of the body, `accepts` those of the response that the
@@ -55,7 +55,7 @@ class Asked(msgspec.Struct, frozen=True, gc=False):
 def asked_by(
     options: ServeOptions, target: tuple[str, str], headers: dict[bytes, bytes], peer: str
 ) -> Asked:
-    """What a request asks for, by its header; raises ServingError where that makes no sense.
+    """Reads from its header what a request asks for; raises ServingError where it makes no sense.
 
     `target` are the model and its version.
     """
@@ -77,7 +77,7 @@ def asked_by(
 async def read_body(
     receive: Receive, headers: dict[bytes, bytes], limit_bytes: int, limit_s: float
 ) -> Bytes:
-    """The body of a request, in one piece.
+    """Returns the body of a request in one piece.
 
     Raises ServingError where it is too large or takes too long, HungUp where it does not end.
     """
@@ -99,7 +99,7 @@ async def read_body(
 
 
 async def _rest(receive: Receive, first: bytes, limit_bytes: int) -> Bytes:
-    """The whole of a body that comes in pieces: they are put together once, when all are there."""
+    """Returns a body that comes in pieces as a whole; the pieces are joined once, at the end."""
     pieces, size, has_more = [first], len(first), True
     while has_more:
         message = await receive()
@@ -114,7 +114,10 @@ async def _rest(receive: Receive, first: bytes, limit_bytes: int) -> Bytes:
 
 
 def client_of(options: ServeOptions, headers: dict[bytes, bytes], peer: str) -> str:
-    """Whom a request is accounted to; raises ServingError for a key that is not known."""
+    """Returns the client to whose account a request goes.
+
+    Raises ServingError for an unknown key.
+    """
     key = headers.get(b"x-api-key")
     if key is None and headers.get(b"authorization", b"")[:7].lower() == b"bearer ":
         key = headers[b"authorization"][7:].strip()
@@ -122,7 +125,7 @@ def client_of(options: ServeOptions, headers: dict[bytes, bytes], peer: str) -> 
 
 
 def deadline_of(headers: dict[bytes, bytes], arrived_ns: int) -> Deadline | None:
-    """When an answer is due, by the header of plain HTTP clients."""
+    """Returns the deadline that the header of plain HTTP clients states; None without one."""
     given = headers.get(_TIMEOUT)
     if given is None:
         return None
@@ -134,7 +137,7 @@ def deadline_of(headers: dict[bytes, bytes], arrived_ns: int) -> Deadline | None
 
 
 def level_of(headers: dict[bytes, bytes]) -> int:
-    """The priority that the header of plain HTTP clients states: 0 for none, 1 for the highest."""
+    """Returns the priority that the header states: 0 for none, 1 for the highest."""
     given = headers.get(_PRIORITY)
     if given is None:
         return 0
@@ -146,7 +149,7 @@ def level_of(headers: dict[bytes, bytes]) -> int:
 
 
 def told(error: ServingError, *, is_last: bool = False) -> Reply:
-    """The response for an error, which ends the connection if it `is_last`."""
+    """Returns the response for an error; with `is_last` it ends the connection."""
     body = error_body(error)
     more: Head = []
     if error.retry_after_s > 0 or error.code is HTTPStatus.SERVICE_UNAVAILABLE:

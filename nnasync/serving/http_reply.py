@@ -32,14 +32,14 @@ class Reply(msgspec.Struct, frozen=True, gc=False):
     more: tuple[tuple[bytes, bytes], ...] = ()
 
     def fields(self) -> Head:
-        """The header as ASGI has it."""
+        """Returns the header as ASGI has it, a list of fields."""
         length = (b"content-length", b"%d" % self.size)
         if self.json_bytes < 0:
             return [(b"content-type", _JSON), length, *self.more]
         return [(b"content-type", _BINARY), (LENGTH, b"%d" % self.json_bytes), length, *self.more]
 
     def text(self) -> bytes:
-        """The lines of the header."""
+        """Returns the header as the bytes of its lines."""
         if self.json_bytes < 0:
             text = _JSON_TEXT % self.size
         else:
@@ -50,5 +50,5 @@ class Reply(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_last(self) -> bool:
-        """Whether it ends the connection."""
+        """Returns whether the response ends the connection."""
         return CLOSE in self.more

@@ -27,7 +27,7 @@ _Changes = dict[str, Any]
 
 
 def routes(server: ModelServer) -> Starlette:
-    """The endpoints as an ASGI application."""
+    """Returns an ASGI application with all endpoints but that of inferences."""
     return Starlette(
         routes=[
             *_health(server),
@@ -71,7 +71,7 @@ async def _of_nobody(request: Request, error: Exception) -> Response:
 
 
 def _route(server: ModelServer, path: str, endpoint: _Endpoint, method: str = "GET") -> Route:
-    """A route for those who have a key, where keys are needed."""
+    """Returns a route that asks for a key where the server has keys."""
 
     async def checked(request: Request) -> Response:
         headers, peer = dict(request.scope["headers"]), request.scope.get("client")
@@ -82,7 +82,7 @@ def _route(server: ModelServer, path: str, endpoint: _Endpoint, method: str = "G
 
 
 async def _body(server: ModelServer, request: Request) -> _Changes:
-    """The object in the body of a request; an empty body is an empty object."""
+    """Returns the JSON object in the body of a request; an empty body is an empty object."""
     limits, headers = server.limits, dict(request.scope["headers"])
     body = await read_body(request.receive, headers, limits.json_bytes, limits.body_s)
     if not body:
@@ -151,7 +151,7 @@ def _models(server: ModelServer) -> list[Route]:
 
 
 async def _of_wrong_method(request: Request) -> Response:
-    """Never called: the application takes these itself, and here only other methods come by."""
+    """Refuses inferences with a wrong method; those with the right one never come to this route."""
     raise HTTPException(405)
 
 
@@ -202,7 +202,7 @@ def _settings(server: ModelServer) -> list[Route]:
 
 
 class _Register(Struct, frozen=True):
-    """What a client says of a region that it wants registered."""
+    """The body of a request to register a region of shared memory."""
 
     key: str
     byte_size: int
@@ -241,7 +241,7 @@ def _system_memory(server: ModelServer) -> list[Route]:
 
 
 def _cuda_memory(server: ModelServer) -> list[Route]:
-    """There is none here: nothing can be registered, and nothing is."""
+    """Returns the routes of CUDA shared memory, which say that this server has none."""
 
     async def status(request: Request) -> Response:
         return _answer([])

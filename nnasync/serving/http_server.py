@@ -38,7 +38,7 @@ class Place(Struct, frozen=True, kw_only=True):
 
 @asynccontextmanager
 async def listening(server: ModelServer, place: Place) -> AsyncIterator[str]:
-    """Serve over HTTP while the block runs, which is given the address.
+    """Serves over HTTP while the block runs, which is given the address.
 
     Raises OSError where the address is taken. Needs asyncio, or uvloop.
     """
@@ -60,7 +60,7 @@ async def listening(server: ModelServer, place: Place) -> AsyncIterator[str]:
 
 
 def _through_gates(config: uvicorn.Config, limits: Limits) -> set[TlsGate]:
-    """Have handshakes of TLS counted; those that are under way at any moment.
+    """Puts TLS gates before the connections; returns the set of handshakes that are under way.
 
     Raises OSError and ssl.SSLError for certificates that are wrong.
     """
@@ -93,16 +93,16 @@ def _config(server: ModelServer, place: Place) -> uvicorn.Config:
 
 
 class QuietServer(uvicorn.Server):
-    """A server that leaves signals to the program, which ends it by cancelling."""
+    """A uvicorn server that leaves signals to the program, which ends it by cancelling."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Install nothing."""
+        """Installs no handlers of signals."""
         yield
 
 
 async def serve_until_cancelled(server: uvicorn.Server, listener: socket.socket) -> None:
-    """Serve, and let the connections end when cancelled: uvicorn closes nothing otherwise."""
+    """Serves until cancelled, and then lets the connections end, which uvicorn would leave open."""
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_end_when_cancelled, server)
         with anyio.CancelScope(shield=True):
@@ -119,7 +119,7 @@ async def _end_when_cancelled(server: uvicorn.Server) -> None:
 
 @contextmanager
 def listener_at(host: str, port: int) -> Iterator[socket.socket]:
-    """A socket that listens there; raises OSError where it cannot."""
+    """Opens a socket that listens at this address; raises OSError where it cannot."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -47,7 +47,7 @@ _ALL: Sequence[tuple[int, RequestedOutput]] = ()
 
 
 class _Call:
-    """A request for a model that is there, on its way."""
+    """One request for a model that is there, on its way through the server."""
 
     __slots__ = ("account", "arrays", "begun_ns", "behind", "client", "deadline", "finish",
                  "memory", "model", "out", "priority", "ready_ns", "request", "signature",
@@ -84,10 +84,11 @@ class _Call:
 
 
 class _Answering:
-    """What is awaited for an answer, once; a request whose answer nobody awaits is given up.
+    """The object that must be awaited once for an answer.
 
-    A coroutine alone would not do: of one that is dropped before its first step, nothing runs, and
-    a server drops it so if the task that is to await it is cancelled before it has begun.
+    If nobody awaits it, the request is given up. A coroutine alone would not do: of one that is
+    dropped before its first step, nothing runs, and a server drops it so if the task that is to
+    await it is cancelled before it has begun.
     """
 
     __slots__ = ("_call", "_inferences")
@@ -108,7 +109,7 @@ class _Answering:
 
 
 class Inferences:
-    """Requests of all clients for all models of one server; to be used on its loop."""
+    """Runs the requests of all clients for all models of one server; to be used on its loop."""
 
     def __init__(
         self,
@@ -118,7 +119,7 @@ class Inferences:
         options: ServeOptions,
         cores: int,
     ) -> None:
-        """`cores` are those of the runtime."""
+        """Takes the server's parts; `cores` is the number of cores of the runtime."""
         self.is_open = False
         """Whether requests are taken that do not go on with a sequence."""
         self.sequences = Sequences(options.limits.sequences_per_client, on_end=self._look)
@@ -132,7 +133,10 @@ class Inferences:
         self._nothing_left: anyio.Event | None = None
 
     def memory_of(self, client: str) -> SharedMemory:
-        """The regions of a client: its own where keys tell clients apart, else those of all."""
+        """Returns the shared memory of a client.
+
+        It is the client's own where keys tell clients apart, else one for all.
+        """
         of_all = self._memory_of_all
         return self._shared_memory.of(client) if of_all is None else of_all
 
@@ -146,7 +150,7 @@ class Inferences:
         behind: anyio.Event | None = None,
         finish: Callable[[InferAnswer], Any] | None = None,
     ) -> Any:
-        """The answer where it can be given at once, else what gives it, and must be awaited.
+        """Returns the answer where it can be given at once, else an object to be awaited for it.
 
         `finish` makes of it what is sent, and is a part of the answering: where it raises, the
         request has failed. `arrived_ns` is when the request came, if that was not now; it is run
@@ -180,9 +184,10 @@ class Inferences:
     def again(
         self, repeat: Repeat, message: bytes, client: str, deadline: Deadline | None
     ) -> bytes | None:
-        """The answer to a request as there was one before, where it can be given at once.
+        """Answers a message that is like an earlier one, where that can be done at once.
 
-        Where it is None nothing has happened, and `start` is to be asked. Raises ServingError.
+        Where it returns None nothing has happened, and `start` is to be called. Raises
+        ServingError.
         """
         if not self.is_open:
             return None
@@ -215,7 +220,7 @@ class Inferences:
         account.tally.ended(error)
 
     def _check(self, call: _Call) -> None:
-        """See how urgent a request is and when it is due, and take its inputs."""
+        """Finds out the priority and the deadline of a request, and reads its inputs."""
         request, model = call.request, call.model
         if request.priority:
             call.priority = model.settings.priority_of(request.priority)
@@ -231,7 +236,7 @@ class Inferences:
         call.ready_ns = now_ns()
 
     def _answer_now(self, call: _Call) -> Any:
-        """The answer, if the network gives it without waiting."""
+        """Returns the answer, if the network gives it without waiting."""
         model, arrays = call.model, call.arrays
         if len(arrays) != 1 or not model.runs_plainly or call.priority is not model.net.priority:
             return None
@@ -239,7 +244,7 @@ class Inferences:
         return None if value is None else self._answer(call, model.listed(value), None)
 
     def _enter(self, call: _Call) -> None:
-        """Let a request in that has to wait; raises where too many do already."""
+        """Counts in a request that has to wait; raises ServingError where too many do already."""
         in_flight = self._in_flight.get(call.client, 0)
         if in_flight >= self._limits.requests_per_client:
             text = f"a client has at most {self._limits.requests_per_client} requests in flight"
@@ -277,12 +282,12 @@ class Inferences:
             self._leave(call)
 
     def _give_up(self, call: _Call) -> None:
-        """End a request that was let in, and whose answer nobody awaits."""
+        """Ends a request that was counted in, and whose answer nobody awaits."""
         call.account.tally.ended(Cancelled("nobody awaits the answer"))
         self._leave(call)
 
     async def _run(self, call: _Call) -> tuple[Sequence[Array], int | None]:
-        """The outputs, and how long the device took where it says so."""
+        """Runs the network; returns its outputs, and how long the device took where it says so."""
         model, request = call.model, call.request
         if call.behind is not None:
             await until_set(call.behind, call.deadline)
@@ -315,7 +320,10 @@ class Inferences:
         return answer
 
     def _failed(self, call: _Call, error: Exception) -> ServingError:
-        """Account for an error; what is sent for it."""
+        """Puts an error to the account of the request.
+
+        Returns the error that the client is sent.
+        """
         now, statistics = now_ns(), call.model.statistics
         call.account.tally.ended(error, call.deadline)
         statistics.failed(now - call.begun_ns)
@@ -333,7 +341,7 @@ class Inferences:
     # -- the end
 
     async def drain(self, patience_s: float) -> bool:
-        """Begin nothing more, and wait for so long for what has begun.
+        """Lets no new request begin, and waits at most so long for those that have begun.
 
         Requests of sequences that are open are answered until these end. Returns whether nothing
         that is in flight is left.
@@ -346,7 +354,7 @@ class Inferences:
         return not self._in_flight
 
     def _look(self) -> None:
-        """See whether who waits for the end need wait no more."""
+        """Wakes `drain` if nothing is left that it waits for."""
         if self._nothing_left is not None and not self._in_flight and not len(self.sequences):
             self._nothing_left.set()
 
@@ -358,7 +366,10 @@ def _in_turn(heads: Sequence[bytes], values: Sequence[Array]) -> list[Any]:
 def _due(
     model: ServedModel, request: InferRequest, deadline: Deadline | None, begun_ns: int
 ) -> Deadline | None:
-    """When a request is due: by its own time-out or the model's, or by when it was due before."""
+    """Returns the earlier of the caller's deadline and that by the request's time-out.
+
+    Where neither is stated the model's time-out holds, and its longest time-out limits all.
+    """
     settings = model.settings
     limit_us: float = request.timeout_us
     if limit_us == 0 and deadline is None:

@@ -16,9 +16,10 @@ JOINED_BYTES = 1 << 16
 
 
 class JoinedWrites:
-    """What a connection sees of its transport: a first write waits for the next, or for the turn.
+    """A transport as its connection sees it.
 
-    What waits goes ahead of all else, also of the end of the connection; only `abort` drops it.
+    A first write waits for the next, or for the turn's end. What waits goes ahead of all else, also
+    of the end of the connection; only `abort` drops it.
     """
 
     __slots__ = (
@@ -39,7 +40,7 @@ class JoinedWrites:
         self.set_protocol = transport.set_protocol
 
     def write(self, data: Any) -> None:
-        """Send it behind what waits, or let it wait; drop it where nobody is there any more."""
+        """Sends data behind what waits, or lets it wait; drops it once the connection is gone."""
         if self.is_closing():
             return  # uvloop would raise an error, which uvicorn logs with its traceback.
         held, is_short = self._held, len(data) <= JOINED_BYTES
@@ -54,13 +55,13 @@ class JoinedWrites:
             self._write(data)
 
     def write_now(self, data: Any) -> None:
-        """Send it, whatever comes behind."""
+        """Sends data at once, without waiting for what is written next."""
         if self._held is not None:
             self._flush()
         self._write(data)
 
     def close(self) -> None:
-        """Send what waits, and close."""
+        """Sends what waits, and closes the connection."""
         self._flush()
         self._transport.close()
 

@@ -77,7 +77,7 @@ _encode = msgspec.json.Encoder().encode
 def decoded(
     body: Bytes, header: str | None, limits: Limits, model: str, version: str = ""
 ) -> InferRequest:
-    """The request in a body; `header` is the value of `Inference-Header-Content-Length`.
+    """Returns the request in a body; `header` is `Inference-Header-Content-Length`.
 
     Raises ServingError and nothing else, whatever the bytes are.
     """
@@ -100,7 +100,7 @@ def decoded(
 
 
 def _length(header: str, size: int) -> int:
-    """What the header says, which is 0 for a request without JSON."""
+    """Returns the length of the JSON that the header states; 0 is for a request without JSON."""
     if not header.isascii() or not header.isdigit() or len(header) > len(str(size)):
         shown = header[:32]
         raise invalid(f"inference header size should be in range (0, {size}), got: {shown}")
@@ -111,7 +111,7 @@ def _length(header: str, size: int) -> int:
 
 
 class _Header(msgspec.Struct, frozen=True, gc=False):
-    """What the JSON of a request says, apart from what depends on the bytes behind it."""
+    """The JSON of a request, apart from what depends on the bytes behind it."""
 
     id: str
     inputs: tuple[_TensorHeader, ...]
@@ -175,7 +175,7 @@ def check_parameters(parameters: Mapping[str, object], limits: Limits) -> None:
 
 
 def _tensor_header(told: _Input) -> _TensorHeader:
-    """An input without the bytes that it may have behind the JSON."""
+    """Reads the description of an input from its JSON, without the bytes behind the JSON."""
     size, region, values = -1, None, None
     parameters = told.parameters
     if parameters and "binary_data_size" in parameters:
@@ -195,7 +195,7 @@ def _tensor_header(told: _Input) -> _TensorHeader:
 def _inputs(
     headers: tuple[_TensorHeader, ...], body: Bytes, place: int, model: str
 ) -> tuple[tuple[InputTensor, ...], int]:
-    """The inputs, and where the last of their bytes ends."""
+    """Returns the inputs, and where the last of their bytes ends in the body."""
     inputs = []
     for tensor, size in headers:
         if size < 0:
@@ -239,7 +239,7 @@ def _parsed(text: Bytes) -> list[Any]:
 
 
 def _in_pieces(datatype: str, text: bytes) -> Array:
-    """The array in a long list of numbers, read piece by piece: other threads run in between."""
+    """Parses a long list of numbers into an array piece by piece, so that other threads can run."""
     parts, place = [], 1
     while True:
         end = text.find(b",", place + _PIECE_BYTES)
@@ -268,7 +268,7 @@ def _output(told: _Output) -> RequestedOutput:
 
 
 def encoded(answer: InferAnswer, request: InferRequest) -> tuple[bytes, list[Bytes]]:
-    """The JSON of an answer, and the bytes of tensors that follow it.
+    """Returns the JSON of an answer, and the bytes of the tensors that follow it.
 
     An output is given as bytes where the request asks for that, by output or in general. FP16 and
     BF16, and values that are infinite or no numbers, for which JSON has no words, raise
@@ -311,7 +311,7 @@ def encoded(answer: InferAnswer, request: InferRequest) -> tuple[bytes, list[Byt
 def _around(
     model: str, version: str, outputs: tuple[tuple[str, str, tuple[int, ...], int], ...]
 ) -> tuple[bytes, ...]:
-    """The JSON of an answer, cut where lists of values belong: a client gets the same each time.
+    """Returns the pieces of an answer's JSON between which the lists of values go; it is cached.
 
     An output is its name, datatype and shape, and how many bytes behind the JSON are its data.
     """
@@ -356,5 +356,5 @@ def _json_values(tensor: OutputTensor) -> list[Any]:
 
 
 def error_body(error: ServingError) -> bytes:
-    """What a client reads of an error."""
+    """Returns the body of a response that tells a client of an error."""
     return _encode({"error": error.text})

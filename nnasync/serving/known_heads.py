@@ -22,7 +22,7 @@ _OFFER = b"upgrade"
 
 
 class KnownHead(msgspec.Struct, frozen=True, gc=False):
-    """The model and the version that a header asks for, its fields, and the bytes of the body."""
+    """What was found in a header: model, version, its fields, and how many bytes the body has."""
 
     target: tuple[str, str]
     headers: dict[bytes, bytes]
@@ -30,13 +30,13 @@ class KnownHead(msgspec.Struct, frozen=True, gc=False):
 
 
 def head_in(data: bytes) -> bytes:
-    """The header that these bytes begin with, if all of it is there and it is not too long."""
+    """Returns the header at the beginning of these bytes; empty if it is incomplete or too long."""
     end = data.find(_END, 0, _LONGEST)
     return data[: end + len(_END)] if end > 0 else b""
 
 
 class KnownHeads:
-    """The headers that were met last, so many at most."""
+    """Remembers the headers that were met last, at most a fixed number of them."""
 
     def __init__(self) -> None:
         self._heads: dict[bytes, KnownHead] = {}
@@ -44,7 +44,7 @@ class KnownHeads:
         """What is known of the bytes of a header; None if nothing is."""
 
     def note(self, head: bytes, known: KnownHead) -> None:
-        """Remember a header, as `head_in` gave it, with what a parser found in it."""
+        """Remembers a header, as `head_in` returned it, with what a parser found in it."""
         if not head.startswith(_METHOD) or head.count(b"\n") != head.count(b"\r\n"):
             return
         if _OFFER in head.lower():

@@ -97,7 +97,7 @@ class InferAnswer(Struct, frozen=True):
 
 
 class TensorMetadata(Struct, frozen=True):
-    """An input or output of a model; -1 is an open dimension."""
+    """The description of an input or output of a model; -1 stands for an open dimension."""
 
     name: str
     datatype: str
@@ -105,7 +105,7 @@ class TensorMetadata(Struct, frozen=True):
 
 
 class ModelMetadata(Struct, frozen=True):
-    """What a model takes and gives, and the versions of it that are served."""
+    """The inputs and outputs of a model, and its versions that are served."""
 
     name: str
     versions: tuple[str, ...]

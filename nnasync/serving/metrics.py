@@ -32,7 +32,7 @@ _TIMES = (
 
 
 def metrics_text(server: ModelServer) -> str:
-    """All metrics of a server and its runtime."""
+    """Returns the metrics of a server and its runtime in the text format of Prometheus."""
     return render(
         server.runtime.statistics(),
         server.runtime.calls,
@@ -44,13 +44,13 @@ def metrics_text(server: ModelServer) -> str:
 
 
 class Lateness:
-    """How well deadlines are kept that cannot be met."""
+    """Collects how long after their deadlines requests were told that they had missed them."""
 
     def __init__(self, server: ModelServer) -> None:
         self._server = server
 
     def collect(self) -> Iterable[Family]:
-        """A histogram for each version of a model."""
+        """Yields one family: a histogram for each version of a model."""
         samples: list[Sample] = []
         for model in self._server.models:
             labels = (("model", model.name), ("version", model.version))
@@ -60,13 +60,13 @@ class Lateness:
 
 
 class JoinedRequests:
-    """What the batchers of all models count; a family has the samples of all of them."""
+    """Collects the counters of the batchers of all models, merged into one family a name."""
 
     def __init__(self, server: ModelServer) -> None:
         self._server = server
 
     def collect(self) -> Iterable[Family]:
-        """Calls, their outcomes, runs and rows, where requests to a model are joined."""
+        """Yields calls, their outcomes, runs and rows of the models whose requests are batched."""
         found: dict[str, Family] = {}
         for model in self._server.models:
             for family in model.joined():
@@ -77,13 +77,13 @@ class JoinedRequests:
 
 
 class TritonNames:
-    """The counters of a server by the names that Triton has for them."""
+    """Collects the counters of a server under the names that Triton has for them."""
 
     def __init__(self, server: ModelServer) -> None:
         self._server = server
 
     def collect(self) -> Iterable[Family]:
-        """Counts, times and the requests that wait, of each version of a model."""
+        """Yields counts, times and the number of waiting requests of each version of a model."""
         success, failure, count, executions, pending = [], [], [], [], []
         times: dict[str, list[Sample]] = {name: [] for name, _, _ in _TIMES}
         for model in self._server.models:

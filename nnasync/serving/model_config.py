@@ -16,7 +16,7 @@ _DEFAULT_LEVELS = {"high": 1, "medium": 2, "low": 3}
 
 
 def metadata_of(model: ServedModel, versions: tuple[str, ...]) -> ModelMetadata:
-    """What a model takes and gives."""
+    """Returns a model's metadata: the description of its inputs, outputs and versions."""
     signature = model.signature
     return ModelMetadata(
         model.name,
@@ -28,7 +28,7 @@ def metadata_of(model: ServedModel, versions: tuple[str, ...]) -> ModelMetadata:
 
 
 def config_of(model: ServedModel) -> dict[str, Any]:
-    """Its configuration; dimensions are without that of the batch."""
+    """Returns the configuration of a model; dimensions are without that of the batch."""
     settings, signature = model.settings, model.signature
     config: dict[str, Any] = {
         "name": model.name,

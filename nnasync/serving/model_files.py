@@ -36,12 +36,12 @@ class ModelFile(Struct, frozen=True):
 
     @property
     def key(self) -> tuple[str, str]:
-        """Name and version."""
+        """Returns the model's name and version, by which it is found."""
         return self.name, self.version
 
 
 def found_in(folder: Path | None, files: Sequence[Path]) -> list[ModelFile]:
-    """The models in a folder, and those named besides; reads their settings, not themselves.
+    """Returns the models in a folder, and those in `files`; reads their settings only.
 
     Of two with the same name and version, the second has a problem, as has a named file that is not
     there. Raises OSError where the folder cannot be looked at.
@@ -58,7 +58,7 @@ def found_in(folder: Path | None, files: Sequence[Path]) -> list[ModelFile]:
 
 
 def _is_model(path: Path) -> bool:
-    """Whether a file is one of a model; what has no name in Unicode cannot be asked for."""
+    """Returns whether a file is a model; one whose name is not Unicode cannot be asked for."""
     try:
         path.name.encode()
     except UnicodeEncodeError:
@@ -104,7 +104,7 @@ def _read(path: Path) -> ModelSettings:
 
 
 def _labels(folder: Path, given: str | tuple[str, ...]) -> tuple[str, ...]:
-    """Labels, or those in the lines of a file beside the settings."""
+    """Returns the given labels, or the lines of the file with labels beside the settings."""
     if not isinstance(given, str):
         return given
     if os.path.basename(given) != given or given in ("", ".", ".."):

@@ -84,11 +84,11 @@ class ModelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def level(self) -> Priority:
-        """The priority of requests that state none."""
+        """Returns the priority of requests that state none."""
         return _LEVELS[self.priority]
 
     def priority_of(self, stated: int) -> Priority:
-        """The priority for the one that a request states: 0 none, 1 the highest."""
+        """Returns the priority for the number in a request: 0 states none, 1 is the highest."""
         if stated == 0:
             return self.level
         if stated == 1:
@@ -97,7 +97,10 @@ class ModelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 def settings_from(text: str, where: str) -> ModelSettings:
-    """The settings in a TOML text; raises InvalidArgument that says what is wrong, and where."""
+    """Reads settings from a TOML text.
+
+    Raises InvalidArgument that says what is wrong, and where.
+    """
     try:
         return msgspec.toml.decode(text, type=ModelSettings)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
@@ -105,7 +108,7 @@ def settings_from(text: str, where: str) -> ModelSettings:
 
 
 def check_name(name: str) -> str:
-    """A name that can stand in addresses; raises InvalidArgument for any other."""
+    """Returns the name if it can stand in addresses; raises InvalidArgument for any other."""
     is_fine = 0 < len(name) <= _NAME_BYTES and all(char.isalnum() or char in "._-" for char in name)
     if not is_fine or not name.isascii() or not name.strip("."):
         raise InvalidArgument(

@@ -14,7 +14,7 @@ from nnasync.serving.served_model import ServedModel
 
 
 class Models:
-    """Served models; a request that names no version gets the highest."""
+    """The models that are served now; a request that names no version gets the highest."""
 
     def __init__(self) -> None:
         self._versions: dict[str, dict[str, ServedModel]] = {}
@@ -23,7 +23,10 @@ class Models:
         """What is known of requests for those that are served now."""
 
     def find(self, name: str, version: str = "") -> ServedModel:
-        """Raises ServingError where there is none."""
+        """Returns the version of a model that a request names.
+
+        Raises ServingError where there is none.
+        """
         if not version:
             model = self._latest.get(name)
             if model is None:
@@ -35,16 +38,16 @@ class Models:
         return found[version]
 
     def has(self, name: str, version: str = "") -> bool:
-        """Whether it is served."""
+        """Returns whether this version of a model is served."""
         versions = self._versions.get(name, {})
         return version in versions if version else bool(versions)
 
     def versions(self, name: str) -> tuple[str, ...]:
-        """Those that are served of a model, in ascending order."""
+        """Returns the versions of a model that are served, in ascending order."""
         return tuple(sorted(self._versions.get(name, {}), key=int))
 
     def put(self, model: ServedModel) -> ServedModel | None:
-        """Serve a version from now on; the one whose place it takes, if there was one."""
+        """Serves a version from now on; returns the one whose place it takes, if there was one."""
         versions = self._versions.setdefault(model.name, {})
         replaced = versions.get(model.version)
         versions[model.version] = model
@@ -52,7 +55,7 @@ class Models:
         return replaced
 
     def take(self, name: str, version: str) -> ServedModel | None:
-        """Serve a version no more; the one that was, if there was one."""
+        """Stops serving a version; returns the one that was served, if there was one."""
         taken = self._versions.get(name, {}).pop(version, None)
         self._choose(name)
         return taken
@@ -67,14 +70,14 @@ class Models:
             self._latest.pop(name, None)
 
     def __iter__(self) -> Iterator[ServedModel]:
-        """All versions, by name and version."""
+        """Iterates over all versions, by name and version."""
         for name in sorted(self._versions):
             for version in self.versions(name):
                 yield self._versions[name][version]
 
 
 def unknown(name: str, version: str = "") -> ServingError:
-    """The error for a model that is not served."""
+    """Returns the error for a model that is not served."""
     shown = name if len(name) <= 200 else f"{name[:200]}..."
     of_version = f" version {version[:20]}" if version else ""
     return not_found(f"Request for unknown model: '{shown}'{of_version} is not found")

@@ -16,9 +16,9 @@ _OTHER_FOR_GOOD = b"CONNECT"
 def without_offer(
     method: bytes, url: bytes, version: str, headers: Iterable[tuple[bytes, bytes]]
 ) -> bytes:
-    """The header of a request without its offer; nothing for a method that is nothing else.
+    """Returns the header of a request without its offer of another protocol.
 
-    `headers` have lower-case names.
+    Returns no bytes where the method is none of HTTP. `headers` have lower-case names.
     """
     if method == _OTHER_FOR_GOOD:
         return b""

@@ -15,7 +15,7 @@ _KNOWN_RESERVED = ("triton_enable_empty_final_response",)
 
 
 def split_parameters(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters of a request as fields of `InferRequest`.
+    """Returns the parameters of a request as fields of `InferRequest`.
 
     Raises ServingError for values of other types, and names that are reserved.
     """
@@ -42,7 +42,10 @@ def split_parameters(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def region_of(given: Mapping[str, Any]) -> RegionSlice | None:
-    """The piece of shared memory that the parameters of a tensor name, if they name one."""
+    """Returns the piece of shared memory that a tensor's parameters name.
+
+    Returns None if they name none.
+    """
     name = given.get("shared_memory_region")
     if name is None:
         return None
@@ -58,7 +61,10 @@ def region_of(given: Mapping[str, Any]) -> RegionSlice | None:
 
 
 def whole(name: str, value: object, most: int = _MOST) -> int:
-    """A parameter that counts something; raises ServingError for any other value."""
+    """Returns a parameter that is a whole number from 0 to `most`.
+
+    Raises ServingError for others.
+    """
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
         raise invalid(f"parameter '{name}' must be an unsigned integer, up to {most}")
     return value

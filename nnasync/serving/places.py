@@ -26,7 +26,10 @@ class _Waiting:
 
 
 class Places:
-    """So many at once; those that wait go by priority, then by deadline, then by arrival."""
+    """Limits how many runs of a model go on at once.
+
+    Those that wait go by priority, then by deadline, then by arrival.
+    """
 
     def __init__(self, count: int) -> None:
         self._free = count
@@ -35,7 +38,7 @@ class Places:
 
     @asynccontextmanager
     async def one(self, priority: Priority, deadline: Deadline | None) -> AsyncIterator[None]:
-        """A place while the block runs; raises MissedDeadline where it is not had in time."""
+        """Holds a place while the block runs; raises MissedDeadline where none is free in time."""
         if self._free:
             self._free -= 1
         else:
@@ -64,7 +67,7 @@ class Places:
             raise because("queue", MissedDeadlinePersistent(text))
 
     def _leave(self) -> None:
-        """Give the place to the first that waits."""
+        """Gives the place to the first run that waits."""
         while self._line:
             *_, first = heapq.heappop(self._line)
             if not first.is_gone:

@@ -32,22 +32,25 @@ class ServingError(NNError):
 
 
 def invalid(text: str) -> ServingError:
-    """The request is wrong; repeating it is pointless."""
+    """Returns the error for a request that is wrong, so that repeating it is pointless."""
     return ServingError(HTTPStatus.BAD_REQUEST, text)
 
 
 def not_found(text: str) -> ServingError:
-    """What the request names is not there."""
+    """Returns the error for a request that names what is not there."""
     return ServingError(HTTPStatus.NOT_FOUND, text)
 
 
 def too_large(text: str) -> ServingError:
-    """The request, or a part of it, is beyond a limit of this server."""
+    """Returns the error for a request that exceeds a limit of this server."""
     return ServingError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, text)
 
 
 def as_serving_error(error: Exception, *, retry_after_s: float = 0.0) -> ServingError:
-    """What is sent for an error of the runtime; one that it does not know is an internal error."""
+    """Returns the error to be sent for an error of the runtime.
+
+    Unknown ones become internal errors.
+    """
     if isinstance(error, ServingError):
         return error
     if isinstance(error, errors.MissedDeadline):

@@ -18,7 +18,10 @@ _LARGEST_BYTES = 32 << 20
 
 
 def keep_memory() -> None:
-    """Keep memory that was freed, up to 128 MiB, for what comes next; where there is glibc."""
+    """Has glibc keep up to 128 MiB of freed memory for later requests.
+
+    Does nothing without glibc.
+    """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(_TRIM_THRESHOLD, _KEPT_BYTES)
@@ -28,7 +31,7 @@ def keep_memory() -> None:
 
 
 def keep_objects() -> None:
-    """Have the collection of garbage look at what requests leave, and no more at what is there.
+    """Excludes all objects that exist now from garbage collection, so that it scans only new ones.
 
     Modules, models and settings are some hundred thousand objects, which live as long as the
     server. A collection that walked them would keep all requests waiting for tens of milliseconds.

@@ -27,7 +27,7 @@ _LONGEST = 1024
 
 
 class Repeat(Struct, frozen=True):
-    """What is the same in all such requests, and in their answers.
+    """What messages that differ in the elements of their only tensor share, with their answers.
 
     `request` has no elements; they begin at `offset` of the message, which has `size` bytes.
     `heads` are what an answer has ahead of the elements of each output.
@@ -44,7 +44,7 @@ class Repeat(Struct, frozen=True):
 
 
 class Repeats:
-    """The requests that were met last, so many at most."""
+    """Remembers the messages that were met last, at most a fixed number of them."""
 
     def __init__(self) -> None:
         self._starts: dict[int, int] = {}
@@ -54,7 +54,7 @@ class Repeats:
         """How messages began that were met; forgotten from time to time."""
 
     def find(self, message: bytes) -> Repeat | None:
-        """What is known of a message; None if nothing is."""
+        """Returns what is remembered for messages like this one; None if nothing is."""
         size = len(message)
         start = self._starts.get(size)
         if start is None:
@@ -63,9 +63,10 @@ class Repeats:
         return repeat if repeat is not None and repeat.size == size else None
 
     def meets_again(self, message: bytes, elements: int) -> bool:
-        """Whether one that began so was met before, ahead of the last bytes, its `elements`.
+        """Returns whether a message with the same beginning came before; notes this one.
 
-        Not where that is too long to be remembered.
+        The beginning is all but the last `elements` bytes, which are the elements of its tensor.
+        Returns False where it is too long to be remembered.
         """
         offset = len(message) - elements
         if offset > _LONGEST:
@@ -79,7 +80,10 @@ class Repeats:
         return False
 
     def note(self, message: bytes, repeat: Repeat) -> None:
-        """Remember a message whose elements are at its end, unless what is ahead is too long."""
+        """Remembers a message that ends with its elements.
+
+        A message whose beginning is too long is not remembered.
+        """
         if repeat.offset > _LONGEST:
             return
         if len(self._known) >= _MOST:
@@ -88,7 +92,7 @@ class Repeats:
         self._known[message[: repeat.offset]] = repeat
 
     def clear(self) -> None:
-        """Forget all."""
+        """Forgets all messages."""
         self._forget()
         self._met.clear()
 
@@ -98,9 +102,9 @@ class Repeats:
 
 
 def may_repeat(model: ServedModel, request: InferRequest) -> bool:
-    """Whether an answer to such a request is a call of the network and nothing else.
+    """Returns whether answering such a request is a call of the network and nothing else.
 
-    It was answered that way once, so it fits the model.
+    The request was answered that way once, so it fits the model.
     """
     signature = model.signature
     if not model.runs_plainly or request.id or request.sequence_id or len(request.inputs) != 1:

@@ -71,7 +71,7 @@ class Repository:
         await self.look(at_once=True)
 
     async def watch(self, period_s: float) -> None:
-        """Look at the files now and then, until cancelled."""
+        """Looks at the files every `period_s` seconds, until cancelled."""
         while True:
             await anyio.sleep(period_s)
             try:
@@ -99,9 +99,10 @@ class Repository:
             return bool(wanted)
 
     def _key_of(self, file: ModelFile) -> _Key:
-        """Under which key a file's state stands: that it is served under, if it has a problem now.
+        """Returns the key for a file's state.
 
-        Not that of another file, whose name it would take.
+        The one it is served under, if the file is broken now. It is not the key of another file,
+        whose name it would take.
         """
         if not file.problem:
             return file.key
@@ -122,7 +123,7 @@ class Repository:
         return is_new and (at_once or is_settled)
 
     async def _load(self, file: ModelFile) -> None:
-        """Serve the model in a file, or note why not."""
+        """Serves the model in a file, or notes why it cannot be served."""
         key = file.key
         self._stamps[key] = file.stamp
         if not self._models.has(*key):
@@ -208,7 +209,10 @@ class Repository:
             del self._entries[key]
 
     async def load(self, name: str) -> bool:
-        """Load a model of the folder again; False where there is none of that name."""
+        """Loads a model of the folder again.
+
+        Returns False where the folder has none of that name.
+        """
         self._unloaded.discard(name)
         for key in [key for key in self._stamps if key[0] == name and not self._models.has(*key)]:
             del self._stamps[key]
@@ -224,18 +228,18 @@ class Repository:
                 self._take((name, version))
 
     def index(self) -> list[ModelIndexEntry]:
-        """All versions that are served, or are not and why."""
+        """Returns an entry for each version: whether it is served, or why it is not."""
         return [self._told(key) for key in sorted(self._entries)]
 
     def _told(self, key: _Key) -> ModelIndexEntry:
-        """What is noted of a version, and what is to be said of one that is served otherwise."""
+        """Returns the entry for a version, with the remark of the model that is served."""
         entry = self._entries[key]
         if entry.state != READY or entry.reason or not self._models.has(*key):
             return entry
         return ModelIndexEntry(*key, READY, self._models.find(*key).remark)
 
     def problems_of(self, name: str) -> str:
-        """Why files of a model could not be loaded; empty where all were."""
+        """Returns why files of a model could not be loaded; empty where all were."""
         reasons = [self._entries[key].reason for key in sorted(self._entries) if key[0] == name]
         return "; ".join(reason for reason in reasons if reason)
 

@@ -50,7 +50,7 @@ _Key: TypeAlias = tuple[str, str, int | str]
 
 
 def signature_in_sequence(model: ServedModel, request: InferRequest) -> Signature:
-    """What a request of a sequence has: perhaps states, too, which it brings along or asks for.
+    """Returns the inputs and outputs of a request in a sequence, with the states that it carries.
 
     Raises ServingError for a model that carries no state, for a request to one that does but is of
     no sequence, and where states are asked for that cannot be given.
@@ -73,7 +73,7 @@ def signature_in_sequence(model: ServedModel, request: InferRequest) -> Signatur
 
 
 class Sequences:
-    """The sequences that are open, of all clients and models."""
+    """Runs the requests of the sequences that are open, for all clients and models."""
 
     def __init__(
         self,
@@ -98,9 +98,9 @@ class Sequences:
         return len(self._open)
 
     def model_of(self, request: InferRequest, client: str) -> ServedModel | None:
-        """The version with which a request's sequence was begun, if it goes on with an open one.
+        """Returns the version that began the open sequence which a request continues.
 
-        None where it begins one, names another version, or there is no such sequence.
+        Returns None where it begins one, names another version, or there is no such sequence.
         """
         if not request.sequence_id or request.sequence_start:
             return None
@@ -119,7 +119,7 @@ class Sequences:
         priority: Priority,
         client: str,
     ) -> Sequence[Array]:
-        """Run a request in its sequence: the outputs, and the states if it exports them.
+        """Runs a request in its sequence; returns the outputs, then the states if it exports them.
 
         Behind the inputs the arrays of a first request may have the states that it begins with.
         Raises ServingError, and what a burst raises.
@@ -147,7 +147,7 @@ class Sequences:
         return found
 
     def _begun(self, key: _Key, model: ServedModel, states: Mapping[str, Array]) -> _OpenSequence:
-        """A new sequence, perhaps instead of one that its client did not end."""
+        """Returns a new sequence; ends the one under the same key that its client did not end."""
         if key in self._open:
             self._end(key, self._open[key])
         client = key[0]
@@ -178,7 +178,7 @@ class Sequences:
 
     @contextlib.contextmanager
     def _used(self, key: _Key, sequence: _OpenSequence, *, is_first: bool) -> Iterator[None]:
-        """Have the sequence stay while a request of it is in flight, unless its device failed."""
+        """Keeps the sequence open while a request of it is in flight, unless its device failed."""
         sequence.enter()
         try:
             yield
@@ -200,9 +200,9 @@ class Sequences:
         self._on_end()
 
     def end_idle(self) -> int | None:
-        """End what nobody has used for long enough; when the next one may be due, if any is left.
+        """Ends sequences that are idle too long.
 
-        That is in nanoseconds of the clock.
+        Returns when the next may be due, in clock nanoseconds. Returns None if no sequence is left.
         """
         now_ns, next_ns = self._now_ns(), None
         for key, sequence in list(self._open.items()):
@@ -214,7 +214,7 @@ class Sequences:
         return next_ns
 
     async def end_idle_forever(self) -> None:
-        """End what nobody has used for long enough, whenever it is due; a task of the server."""
+        """Ends idle sequences whenever one is due, as a task of the server."""
         while True:
             self._changed = anyio.Event()
             next_ns = self.end_idle()
@@ -235,7 +235,7 @@ class Sequences:
 
 
 class _OpenSequence:
-    """A sequence from its first request to its end."""
+    """One sequence from its first request to its end."""
 
     def __init__(self, model: ServedModel, states: Mapping[str, Array]) -> None:
         model.enter()
@@ -250,7 +250,7 @@ class _OpenSequence:
         self._last_ns = 0
 
     async def open(self) -> None:
-        """Open its burst, for the first request."""
+        """Opens the sequence's burst, for the first request."""
         burst: Burst[Any] = self.model.net.burst(depth=_DEPTH, on_full="refuse")
         await burst.__aenter__()
         try:
@@ -278,7 +278,10 @@ class _OpenSequence:
         deadline: Deadline | None,
         priority: Priority,
     ) -> Sequence[Array]:
-        """The outputs, and the states if the request exports them; raises what a burst raises."""
+        """Returns the outputs, and the states if the request exports them.
+
+        Raises what a burst raises.
+        """
         burst = self._burst
         if burst is None:
             raise BadState(f"a sequence of model {self.model.name!r} is not open")
@@ -290,22 +293,22 @@ class _OpenSequence:
         return found
 
     def enter(self) -> None:
-        """Note a request in flight."""
+        """Counts a request in."""
         self._in_flight += 1
 
     def leave(self, now_ns: int) -> None:
-        """Note that it is answered."""
+        """Counts a request out, and notes when."""
         self._in_flight -= 1
         self._last_ns = now_ns
         self._look()
 
     def end(self) -> None:
-        """Close it once nothing of it is in flight."""
+        """Closes the burst once no request of the sequence is in flight."""
         self._is_ended = True
         self._look()
 
     def due_ns(self, now_ns: int) -> int:
-        """When it has been idle for long enough if nothing comes."""
+        """Returns when the sequence is idle for too long if no request comes before."""
         idle_ns = int(self.model.settings.sequences.idle_s * 1e9)
         return idle_ns + (now_ns if self._in_flight else self._last_ns)
 

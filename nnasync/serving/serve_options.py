@@ -15,7 +15,7 @@ from nnasync.serving.problems import ServingError
 
 
 class ServeOptions(Struct, frozen=True, kw_only=True):
-    """What a server allows.
+    """The options of a server, apart from where it listens.
 
     api_keys: a key for each client; where there are any, requests must bring one. allow_load:
     whether models may be loaded and unloaded by requests. allow_settings: whether requests may
@@ -43,9 +43,10 @@ class ServeOptions(Struct, frozen=True, kw_only=True):
             raise InvalidArgument("an API key, and the name of its client, cannot be empty")
 
     def client_of(self, key: str | None, peer: str) -> str:
-        """Whom a request is accounted to: the client of its key, or without keys its address.
+        """Returns the client that a request is accounted to.
 
-        Raises ServingError for a key that is missing or unknown.
+        It is the client of the request's key, or without keys its address. Raises ServingError for
+        a key that is missing or unknown.
         """
         if not self.api_keys:
             return peer

@@ -34,7 +34,7 @@ _NOT_JOINED = (
 
 
 class ServedModel:
-    """Made of a compiled network, which it closes when it is retired and nobody uses it."""
+    """A compiled network as it is served; closes the network once it is retired and unused."""
 
     def __init__(self, name: str, net: Net[Any], settings: ModelSettings) -> None:
         """Raises InvalidArgument where the settings do not fit the network."""
@@ -66,7 +66,7 @@ class ServedModel:
         self._is_retired = False
 
     def signature_for(self, *, brings_states: bool, exports_state: bool) -> Signature:
-        """What a request of a sequence has, with the states it brings or wants."""
+        """Returns the inputs and outputs of a request that brings states, asks for them or both."""
         signature = self.signature
         return msgspec.structs.replace(
             signature,
@@ -75,18 +75,18 @@ class ServedModel:
         )
 
     def enter(self) -> None:
-        """Note a user: a request, or a sequence for as long as it is open."""
+        """Counts a user of the model in: a request, or a sequence for as long as it is open."""
         if self._unused.is_set():
             raise BadState(f"version {self.version} of model {self.name!r} is closed")
         self._users += 1
 
     def leave(self) -> None:
-        """Note that a user is done."""
+        """Counts a user of the model out."""
         self._users -= 1
         self._look()
 
     async def retire(self) -> None:
-        """Close the network once nobody uses it any more."""
+        """Closes the network once nobody uses it any more."""
         self._is_retired = True
         self._look()
         await self._unused.wait()
@@ -97,22 +97,22 @@ class ServedModel:
             self._unused.set()
 
     def admit(self) -> None:
-        """Count a request in; raises ResourceExhausted where too many are in flight already."""
+        """Counts a request in; raises ResourceExhausted where too many are in flight already."""
         if self.pending >= self.settings.max_queue_size:
             raise because("queue_full", ResourceExhaustedTransient(QUEUE_FULL))
         self.pending += 1
 
     def dismiss(self) -> None:
-        """Count a request out."""
+        """Counts a request out."""
         self.pending -= 1
 
     def drain_s(self, cores: int) -> float:
-        """About how long what is in flight takes."""
+        """Returns about how many seconds the requests in flight will take on so many cores."""
         at_once = min(cores, self.settings.instances or cores)
         return self.pending * self.statistics.usual_ns / at_once * 1e-9
 
     def batch_size_of(self, arrays: Sequence[Array]) -> int:
-        """How many inferences a request is."""
+        """Returns how many inferences a request with these arrays is."""
         return arrays[0].shape[0] if self.settings.max_batch_size and arrays else 1
 
     async def run(
@@ -122,7 +122,7 @@ class ServedModel:
         priority: Priority,
         out: Array | None = None,
     ) -> tuple[Sequence[Array], int | None]:
-        """Run once: the outputs, and how long the device took in nanoseconds where it says so.
+        """Runs once; returns the outputs, and the device's time in nanoseconds where it is known.
 
         A model that runs plainly and has one output writes it to `out`, if that is given.
         """
@@ -146,10 +146,10 @@ class ServedModel:
         return self.listed(found.value), on_device if 0 <= on_device < 2**62 else None
 
     async def join_requests(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
-        """Have requests joined, as the settings say, until the model is retired and unused.
+        """Batches requests as the settings say, until the model is retired and unused.
 
-        It is started when that is possible; raises InvalidArgument where it is not. Where it cannot
-        be measured whether it pays, they are not joined, and `remark` says so.
+        Reports itself started once it can batch; raises InvalidArgument where it cannot. Where it
+        cannot be measured whether batching pays, requests are not batched, and `remark` says so.
         """
         batching = self.settings.batching
         if batching is None:
@@ -172,24 +172,27 @@ class ServedModel:
             await self._unused.wait()
 
     def joined(self) -> Iterable[Family]:
-        """What is counted of requests that are joined; nothing where none are."""
+        """Returns the metrics of the batcher; none where requests are not batched."""
         return () if self._batcher is None else self._batcher.collect()
 
     @property
     def executions(self) -> int:
-        """Runs of the network; fewer than requests where these are joined."""
+        """Returns how often the network ran; fewer than requests where these are batched."""
         if self._batcher is None:
             return self.statistics.executions
         runs = (each for each in self.joined() if each.name.endswith("_runs_total"))
         return int(next(runs).samples[0].value)
 
     def listed(self, value: Any) -> Sequence[Array]:
-        """What a call gave, as one array per output."""
+        """Returns the result of a call of the network as a sequence with one array per output."""
         return value if len(self.signature.outputs) > 1 else (value,)
 
 
 def signature_of(name: str, net: Net[Any], settings: ModelSettings) -> Signature:
-    """What clients see of a network; raises InvalidArgument where the settings do not fit it."""
+    """Returns a network's inputs and outputs as clients see them.
+
+    Raises InvalidArgument where the settings do not fit the network.
+    """
     known = {port.name for port in (*net.inputs, *net.outputs)}
     for what, named in (("labels", set(settings.labels)), ("datatypes", set(settings.datatypes))):
         if unknown := named - known:
@@ -213,7 +216,10 @@ def signature_of(name: str, net: Net[Any], settings: ModelSettings) -> Signature
 
 
 def states_of(name: str, net: Net[Any], signature: Signature) -> tuple[ServedPort, ...]:
-    """The states of a network as inputs and outputs; none where names would not tell them apart."""
+    """Returns a network's states as inputs and outputs.
+
+    There are none where their names would be ambiguous.
+    """
     states = net.states
     taken = {port.name for port in (*signature.inputs, *signature.outputs)}
     if taken.intersection(port.name for port in states):
@@ -247,7 +253,7 @@ def _served(name: str, port: Port, settings: ModelSettings, labels: Sequence[str
 
 
 def _shape(port: Port) -> tuple[int, ...]:
-    """The dimensions as clients have them; -1 for one that is open."""
+    """Returns the dimensions as clients see them, with -1 for an open one."""
     if not port.shape and not port.is_settled:
         return (-1,)
     return tuple(size or -1 for size in port.shape)

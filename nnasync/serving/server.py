@@ -99,7 +99,7 @@ class ModelServer:
 
     @property
     def is_ready(self) -> bool:
-        """Whether all models were tried, and the server is not about to end."""
+        """Returns whether loading of all models was tried, and the server is not about to end."""
         return self._inferences.is_open
 
     @is_ready.setter
@@ -167,26 +167,32 @@ class ModelServer:
     # -- what there is
 
     def metadata(self) -> dict[str, Any]:
-        """Name, version and extensions of the server."""
+        """Returns the name, the version and the extensions of the server."""
         extensions = list(EXTENSIONS)
         if not self.options.shared_memory:
             extensions.remove("system_shared_memory")
         return {"name": NAME, "version": VERSION, "extensions": extensions}
 
     def model_ready(self, name: str, version: str = "") -> bool:
-        """Whether a model is served."""
+        """Returns whether a version of a model is served."""
         return self.models.has(name, version)
 
     def model_metadata(self, name: str, version: str = "") -> ModelMetadata:
-        """What a model takes and gives; raises ServingError where it is not served."""
+        """Returns the inputs and outputs of a model; raises ServingError where it is not served."""
         return metadata_of(self.models.find(name, version), self.models.versions(name))
 
     def index(self, *, ready: bool = False) -> list[ModelIndexEntry]:
-        """All models, or those that are `ready`; what is not says why."""
+        """Returns an entry for each model, with the reason where it is not ready.
+
+        With `ready` only those that are ready are listed.
+        """
         return [entry for entry in self.repository.index() if not ready or entry.state == READY]
 
     async def load(self, name: str, parameters: Mapping[str, Any] = NO_PARAMETERS) -> None:
-        """Load a model of the folder again; raises ServingError where that is not to be."""
+        """Loads a model of the folder again.
+
+        Raises ServingError where that is not allowed or fails.
+        """
         self._check_may_load()
         if parameters:
             raise invalid(
@@ -206,7 +212,7 @@ class ModelServer:
             )
 
     async def unload(self, name: str) -> None:
-        """Serve a model no more; raises ServingError where requests may not say so."""
+        """Stops serving a model; raises ServingError where requests may not ask for that."""
         self._check_may_load()
         await self.repository.unload(name)
         self.sequences.close_model(name)
@@ -222,11 +228,17 @@ class ModelServer:
             )
 
     def model_config(self, name: str, version: str = "") -> dict[str, Any]:
-        """How a model is served; raises ServingError where it is not."""
+        """Returns the configuration of a served model.
+
+        Raises ServingError where it is not served.
+        """
         return config_of(self.models.find(name, version))
 
     def model_statistics(self, name: str = "", version: str = "") -> dict[str, Any]:
-        """Counts and times of a model, or of all; raises ServingError where it is not served."""
+        """Returns counts and times of a model, or of all.
+
+        Raises ServingError where it is not served.
+        """
         if name and not self.models.has(name, version):
             raise invalid(f"requested model '{name[:200]}' is not available")
         return {

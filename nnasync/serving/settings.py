@@ -26,10 +26,10 @@ _FLAGS = ("log_info", "log_warning", "log_error")
 
 
 class TraceSettings:
-    """They say that no traces are taken by requests, and cannot be made to say otherwise."""
+    """Answers requests for settings of traces: none are taken, and that cannot be changed."""
 
     def changed(self, changes: Mapping[str, Any]) -> dict[str, Any]:
-        """The settings; raises ServingError for a change to others than they are."""
+        """Returns the settings; raises ServingError for a change of any of them."""
         for name, value in changes.items():
             if name not in _OFF:
                 raise invalid(f"'{name[:200]}' is not a trace setting")
@@ -42,10 +42,10 @@ class TraceSettings:
 
 
 class LogSettings:
-    """What of nnasync is logged."""
+    """Reads and changes how much of what nnasync does is logged."""
 
     def __init__(self, *, may_change: bool = True) -> None:
-        """Unless clients `may_change` the settings, they can only be read."""
+        """Allows clients to change the settings with `may_change`, else only to read them."""
         self._may_change = may_change
         self._told: dict[str, Any] = {
             "log_file": "",
@@ -57,7 +57,7 @@ class LogSettings:
         }
 
     def changed(self, changes: Mapping[str, Any]) -> dict[str, Any]:
-        """The settings with these changes; unknown ones are passed over, as Triton does.
+        """Returns the settings after these changes; unknown settings are ignored, as by Triton.
 
         Raises ServingError for a file, a format, values of other types, and any change where none
         is allowed.

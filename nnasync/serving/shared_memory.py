@@ -51,7 +51,7 @@ class RegionStatus(Struct, frozen=True):
 
 
 class ClientsMemory:
-    """The regions of all clients of a server, each of which sees its own alone.
+    """Keeps the shared memory of all clients of a server, each of which sees its own regions alone.
 
     With `is_allowed` false nothing can be registered.
     """
@@ -63,7 +63,7 @@ class ClientsMemory:
         self._all: list[SharedMemory] = []
 
     def of(self, client: str) -> SharedMemory:
-        """The regions of a client."""
+        """Returns the shared memory of a client."""
         found = self._of.get(client)
         if found is None:
             found = SharedMemory(self._most, is_allowed=self._is_allowed, beside=self._all)
@@ -89,7 +89,10 @@ class SharedMemory:
         is_allowed: bool = True,
         beside: list[SharedMemory] | None = None,
     ) -> None:
-        """`beside` are those of other clients, to which these are added; the number is for all."""
+        """Counts regions together with `beside`, those of other clients.
+
+        `most_regions` is for all.
+        """
         self._is_allowed = is_allowed
         self._most = most_regions
         self._regions: dict[str, _Region] = {}
@@ -121,7 +124,7 @@ class SharedMemory:
         self._regions[name] = region
 
     def has(self, file: tuple[int, int]) -> bool:
-        """Whether a file, by its device and number, is registered."""
+        """Returns whether a file is registered, by its device and inode number."""
         return any(region.file == file for region in self._regions.values())
 
     def unregister(self, name: str | None = None) -> None:
@@ -133,7 +136,10 @@ class SharedMemory:
                 region.close()
 
     def status(self, name: str | None = None) -> list[RegionStatus]:
-        """The region of this name, or all; raises where there is none of it."""
+        """Returns the region of this name, or all.
+
+        Raises ServingError where there is none of it.
+        """
         if name is None:
             return [region.status for region in self._regions.values()]
         if name not in self._regions:
@@ -141,11 +147,14 @@ class SharedMemory:
         return [self._regions[name].status]
 
     def view(self, place: RegionSlice) -> memoryview:
-        """The bytes of a place to be read, of the mapping itself where it is mapped."""
+        """Returns the bytes of a place for reading, without a copy where its file is mapped."""
         return self._checked(place).read(place)
 
     def target(self, place: RegionSlice, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Any:
-        """The beginning of a place as an array to be written; None where it is not mapped."""
+        """Returns the beginning of a place as an array for writing.
+
+        Returns None where the file is not mapped.
+        """
         pool = self._checked(place).pool
         return None if pool is None else np.ndarray(shape, dtype, pool.view, place.offset)
 
@@ -246,5 +255,5 @@ def _too_short(name: str) -> ServingError:
 
 
 def no_cuda(name: str) -> str:
-    """What clients are told who want memory of a GPU registered."""
+    """Returns the message for clients that want memory of a GPU registered."""
     return f"failed to register CUDA shared memory region '{name[:200]}': this server has none"

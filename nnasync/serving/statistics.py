@@ -9,7 +9,7 @@ from nnasync.tracing.histogram import Histogram
 
 
 class _Total:
-    """How often something was there, and how long it took in all."""
+    """How often something happened, and how long it took in all."""
 
     __slots__ = ("count", "ns")
 
@@ -25,7 +25,7 @@ class _Total:
 
 
 class _Sums:
-    """Of inferences with one size of the batch: how many, and how long their parts took."""
+    """Counts inferences of one batch size, and adds up how long their parts took."""
 
     __slots__ = ("count", "infer_ns", "input_ns", "output_ns", "queue_ns")
 
@@ -46,7 +46,7 @@ _LATE_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 
 
 class ModelStatistics:
-    """Of one version of a model; to be used on the loop."""
+    """Counts and times of one version of a model; to be used on the loop."""
 
     def __init__(self) -> None:
         self.usual_ns = 0.0
@@ -60,7 +60,7 @@ class ModelStatistics:
     def succeeded(
         self, batch_size: int, queue_ns: int, input_ns: int, infer_ns: int, output_ns: int
     ) -> None:
-        """Count an answer, and how long its parts took."""
+        """Counts an answer, and adds up how long its parts took."""
         sums = self._by_size.get(batch_size)
         if sums is None:
             sums = self._by_size[batch_size] = _Sums()
@@ -74,27 +74,30 @@ class ModelStatistics:
         self.usual_ns = usual + (infer_ns - usual) * _SMOOTHING if usual else infer_ns
 
     def failed(self, took_ns: int) -> None:
-        """Count a request that got an error."""
+        """Counts a request that was answered with an error, and how long it took."""
         self._failures.add(took_ns)
 
     @property
     def last_inference_ms(self) -> int:
-        """When the last answer was given, in milliseconds of the time of day; 0 without one."""
+        """Returns when the last answer was given, in milliseconds since the epoch.
+
+        It is 0 before the first one.
+        """
         return self._last_ns // 1_000_000
 
     @property
     def inferences(self) -> int:
-        """Those that were answered; a request may be a batch of them."""
+        """Returns how many inferences were answered; a request may be a batch of them."""
         return sum(size * each.count for size, each in self._by_size.items())
 
     @property
     def executions(self) -> int:
-        """Requests that were answered."""
+        """Returns how many requests were answered."""
         return sum(each.count for each in self._by_size.values())
 
     @property
     def totals(self) -> dict[str, dict[str, int]]:
-        """How often each part of an inference was there, and how long it took in all."""
+        """Returns how often each part of an inference happened, and how long it took in all."""
         every, count = list(self._by_size.values()), self.executions
         ns = {
             "queue": sum(each.queue_ns for each in every),
@@ -112,7 +115,10 @@ class ModelStatistics:
         }
 
     def told(self, name: str, version: str, executions: int) -> dict[str, Any]:
-        """All keys always: load generators stop at one that is missing."""
+        """Returns the statistics as JSON has them, with all keys.
+
+        Load generators stop at a missing one.
+        """
         return {
             "name": name,
             "version": version,

@@ -26,7 +26,7 @@ from nnasync.serving.shared_memory import SharedMemory
 
 
 class ServedPort(Struct, frozen=True):
-    """An input or output of a network as clients see it; -1 is an open dimension.
+    """An input or output of a network as clients see it; -1 stands for an open dimension.
 
     `plain_bytes` are the bytes of one whose elements in a request are those of an array as they
     are, so that nothing but their number has to be checked; -1 for any other.
@@ -40,12 +40,12 @@ class ServedPort(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """The name in requests."""
+        """Returns the name that requests use."""
         return self.port.name
 
     @property
     def metadata(self) -> TensorMetadata:
-        """What clients are told of it."""
+        """Returns the description that clients get."""
         return TensorMetadata(self.name, self.datatype, self.shape)
 
 
@@ -138,7 +138,7 @@ def _check_shape(
 
 
 def _of_body(request: InferRequest, signature: Signature) -> Array:
-    """The only input, whose shape follows from how many bytes there are."""
+    """Returns the array of a request that is a bare body: its shape follows from its length."""
     body = request.body or b""
     if len(signature.inputs) != 1:
         raise invalid(
@@ -192,9 +192,9 @@ def _of(request: InferRequest) -> str:
 def wanted_outputs(
     request: InferRequest, signature: Signature
 ) -> Sequence[tuple[int, RequestedOutput]]:
-    """Which outputs of the network are asked for: none of them by name, so all, where it is empty.
+    """Returns the outputs that a request asks for, each with its place among the network's outputs.
 
-    Raises ServingError for one that the network has not.
+    A request that names none gets all. Raises ServingError for one that the network has not.
     """
     if not request.outputs:
         return ()
@@ -217,7 +217,7 @@ def wanted_outputs(
 def target_of(
     wanted: Sequence[tuple[int, RequestedOutput]], signature: Signature, shared: SharedMemory
 ) -> Array | None:
-    """The place in shared memory for the only output, if a network can write it there itself.
+    """Returns the shared memory that the network can write its only output to, else None.
 
     Raises ServingError where there is no such place.
     """
@@ -237,7 +237,10 @@ def outputs_of(
     shared: SharedMemory,
     out: Array | None = None,
 ) -> tuple[OutputTensor, ...]:
-    """The outputs of an answer; those for shared memory are written there, unless it was `out`."""
+    """Returns the outputs of an answer, after writing those that go to shared memory there.
+
+    The array `out` was written there by the network itself.
+    """
     if not wanted:
         return tuple(map(_whole, signature.outputs, values))
     found = []
@@ -260,7 +263,7 @@ def _whole(port: ServedPort, array: Array) -> OutputTensor:
 
 
 def plain_bytes_of(port: Port, datatype: str, shape: tuple[int, ...]) -> int:
-    """What `ServedPort.plain_bytes` is."""
+    """Returns `ServedPort.plain_bytes`: the size of inputs that are checked by their size alone."""
     is_plain = datatype not in ("BOOL", "BYTES", "BF16") and DTYPES[datatype] == port.dtype
     return math.prod(shape) * port.dtype.itemsize if is_plain and min(shape, default=1) > 0 else -1
 
@@ -284,7 +287,10 @@ def _write(port: ServedPort, array: Array, region: RegionSlice, shared: SharedMe
 
 
 def _classes(port: ServedPort, array: Array, count: int, max_batch_size: int) -> OutputTensor:
-    """The highest values as texts "value:place" or "value:place:label", one row for a batch."""
+    """Returns the highest values as texts "value:place" or "value:place:label".
+
+    A batch gets a row for each of its inferences.
+    """
     if array.dtype.kind not in "fiub" or array.size == 0:
         raise invalid(f"class result not available for output '{port.name}'")
     rows = array.reshape(array.shape[0] if max_batch_size else 1, -1)

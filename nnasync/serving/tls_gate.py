@@ -19,7 +19,7 @@ _Waiting: TypeAlias = "set[TlsGate]"
 
 
 class TlsGate(asyncio.Protocol):
-    """A connection before and during its handshake."""
+    """The protocol of a TLS connection before and during its handshake."""
 
     def __init__(
         self,
@@ -29,7 +29,10 @@ class TlsGate(asyncio.Protocol):
         waiting: _Waiting,
         connections: set[Any],
     ) -> None:
-        """`make` makes the protocol; `waiting` are those before it, `connections` those behind."""
+        """Takes `make`, which makes the protocol behind the handshake, and the sets to be counted.
+
+        `waiting` holds the gates before that protocol, `connections` the connections behind it.
+        """
         self._make = make
         self._context = context
         self._limits = limits
@@ -50,15 +53,15 @@ class TlsGate(asyncio.Protocol):
         self._task = asyncio.get_running_loop().create_task(self._shake_hands())
 
     def data_received(self, data: bytes) -> None:
-        """Keep what comes with the end of the handshake."""
+        """Keeps the data that comes with the end of the handshake."""
         self._early.append(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Count it no more."""
+        """Counts the connection no more."""
         self._waiting.discard(self)
 
     def close(self) -> None:
-        """Hang up."""
+        """Closes the connection."""
         self._transport.abort()
         if self._task is not None:
             self._task.cancel()
@@ -80,7 +83,7 @@ class TlsGate(asyncio.Protocol):
                 self.hand_on(transport)
 
     def hand_on(self, transport: Any) -> None:
-        """Have a protocol go on with what has come behind the handshake, too."""
+        """Hands the connection to its protocol, with the data that came behind the handshake."""
         protocol = self._make()
         transport.set_protocol(protocol)
         protocol.connection_made(transport)
@@ -92,7 +95,7 @@ class TlsGate(asyncio.Protocol):
 def gated(
     make: Callable[..., Any], context: ssl.SSLContext, limits: Limits, waiting: _Waiting
 ) -> Callable[..., TlsGate]:
-    """What uvicorn makes its protocols with: gates in front of those that `make` makes."""
+    """Returns a factory of gates in front of the protocols that `make` makes, for uvicorn."""
 
     def made(**keywords: Any) -> TlsGate:
         connections = keywords["server_state"].connections

@@ -21,7 +21,7 @@ from nnasync.serving.shared_memory import SharedMemory, no_cuda
 
 
 async def answered(server: ModelServer, name: str, message: bytes, client: str) -> bytes:
-    """The answer to one of `CALLS`, by its name; raises ServingError."""
+    """Returns the answer to the call of `CALLS` with this name; raises ServingError."""
     request = parsed(message_class(f"{name}Request"), message)
     if name in _OF_MEMORY:
         fields = _OF_MEMORY[name](server.memory_of(client), request)

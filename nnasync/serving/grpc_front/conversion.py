@@ -58,7 +58,10 @@ _STREAM_RESPONSE = message_class("ModelStreamInferResponse")
 
 
 def parsed(kind: Any, message: bytes) -> Any:
-    """A message of a class; raises ServingError for what is none."""
+    """Returns the message of this class that the bytes hold.
+
+    Raises ServingError where they do not.
+    """
     try:
         return kind.FromString(message)
     except DecodeError as error:
@@ -66,7 +69,7 @@ def parsed(kind: Any, message: bytes) -> Any:
 
 
 def request_of(message: bytes) -> InferRequest:
-    """The request in a `ModelInferRequest`; raises ServingError."""
+    """Returns the request that a `ModelInferRequest` holds; raises ServingError."""
     header, tensors = raw_contents.split(message)
     if len(header) > _MOST_HEADER_BYTES:
         raise too_large(
@@ -88,9 +91,10 @@ def request_of(message: bytes) -> InferRequest:
 
 
 def repeat_of(message: bytes, request: InferRequest, model: ServedModel) -> Repeat | None:
-    """What is the same in all messages that differ from this one in their only tensor alone.
+    """Returns what all messages share that differ from this one in the elements of the only tensor.
 
-    It `may_repeat`, and was answered at once; None where its tensor is not at its end.
+    Returns None where that tensor is not at the end of the message. The request must be one that
+    `may_repeat`, and that was answered at once.
     """
     header, tensors = raw_contents.split(message)
     # What is left is how the message begins only if the tensor was its last field.
@@ -113,7 +117,7 @@ def repeat_of(message: bytes, request: InferRequest, model: ServedModel) -> Repe
 
 
 def _read(header: bytes, tensors: int) -> InferRequest:
-    """A request as what is not tensors says; `tensors` raw ones go with it."""
+    """Builds a request from the message without its raw tensors, and from these `tensors`."""
     request = parsed(_REQUEST, header)
     fields: dict[str, Any] = {}
     if request.parameters:
@@ -138,7 +142,7 @@ _remembered = functools.lru_cache(maxsize=256)(_read)
 
 
 def parameters_of(messages: Any) -> dict[str, bool | int | float | str | bytes]:
-    """The values of a map of parameters; raises ServingError where one has none."""
+    """Returns the values of a map of parameters; raises ServingError where one has none."""
     values = {}
     for name, parameter in messages.items():
         kind = parameter.WhichOneof("parameter_choice")
@@ -149,7 +153,7 @@ def parameters_of(messages: Any) -> dict[str, bool | int | float | str | bytes]:
 
 
 def _input(tensor: Any, model: str, *, is_raw: bool) -> InputTensor:
-    """An input; if it is raw, without its elements."""
+    """Returns one input of a request; an input that is raw gets its elements later."""
     region = region_of(parameters_of(tensor.parameters)) if tensor.parameters else None
     values = None
     if is_raw or region is not None:
@@ -187,7 +191,7 @@ def _requested(output: Any) -> RequestedOutput:
 
 
 def answer_of(answer: InferAnswer, *, is_streamed: bool = False) -> bytes:
-    """A `ModelInferResponse`, or the message of a stream around it.
+    """Returns the bytes of a `ModelInferResponse`, or of the stream's message around it.
 
     Each output has its place among the raw contents, an empty one if it is in shared memory:
     clients count them.
@@ -210,7 +214,7 @@ def _head(
     outputs: tuple[tuple[str, str, tuple[int, ...], RegionSlice | None], ...],
     is_streamed: bool,
 ) -> bytes:
-    """What an answer says besides its tensors and its identifier."""
+    """Returns the encoded part of an answer that is neither tensor contents nor identifier."""
     response = _RESPONSE(model_name=model, model_version=version)
     for name, datatype, shape, region in outputs:
         described = response.outputs.add(name=name, datatype=datatype, shape=shape)
@@ -225,7 +229,7 @@ def _head(
 
 
 def stream_error(text: str, request_id: str) -> bytes:
-    """What a stream is told of a request that failed; the stream goes on."""
+    """Returns the message that tells a stream of a request that failed; the stream goes on."""
     response = _STREAM_RESPONSE(error_message=text)
     response.infer_response.id = request_id
     return bytes(response.SerializeToString())

@@ -201,7 +201,7 @@ _FIELD = re.compile(r"(\d+) (\w+) ([\w.]+)(\[\]|\{\})?(?:\|(\w+))?")
 
 
 def message_class(name: str, package: str = "inference") -> Any:
-    """The class of a message of the tables, by its name with those that it is nested in."""
+    """Returns the class of a message of the tables, by its name with those that it is nested in."""
     return _classes()[f"{package}.{name}"]
 
 
@@ -218,7 +218,7 @@ def _classes() -> dict[str, Any]:
 
 
 def file_of(package: str, table: str, enumerations: Mapping[str, tuple[str, ...]]) -> Any:
-    """The description of a table that the library of protocol buffers makes classes of."""
+    """Returns the file descriptor of a table, of which the protobuf library makes classes."""
     file = descriptor_pb2.FileDescriptorProto(
         name=f"nnasync/{package}.proto", package=package, syntax="proto3"
     )
@@ -262,7 +262,7 @@ def _add_field(
 
 
 def _map_entry(message: Any, name: str) -> Any:
-    """A map is a repeated message of a key and a value, by the protocol's rules."""
+    """Declares a map as what it is on the wire: a repeated message of a key and a value."""
     camel = "".join(part.capitalize() for part in name.split("_"))
     entry = message.nested_type.add(name=f"{camel}Entry")
     entry.options.map_entry = True

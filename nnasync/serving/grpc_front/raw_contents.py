@@ -31,7 +31,7 @@ _SMALL = [bytes([number]) for number in range(0x80)]
 
 
 def split(message: bytes) -> tuple[bytes, list[memoryview]]:
-    """A request without its tensors, and these in place.
+    """Splits a request into its message without tensors, and views of the tensors' bytes.
 
     Raises ServingError for what is no message, and for one with too many fields.
     """
@@ -64,7 +64,7 @@ def split(message: bytes) -> tuple[bytes, list[memoryview]]:
 
 
 def _end_of_field(message: bytes, wire_type: int, place: int) -> int:
-    """Where a field ends that is no bytes."""
+    """Returns where a field ends whose wire type is not that of bytes."""
     if wire_type == 0:
         return _number(message, place)[1]
     if wire_type not in _FIXED_LENGTHS:
@@ -73,7 +73,7 @@ def _end_of_field(message: bytes, wire_type: int, place: int) -> int:
 
 
 def _number(message: bytes, place: int) -> tuple[int, int]:
-    """A number, and where what follows it begins."""
+    """Returns the number that begins at `place`, and where the next field or value begins."""
     if place < len(message) and message[place] < 0x80:
         return message[place], place + 1
     value = 0
@@ -89,25 +89,25 @@ def _broken(reason: str) -> ServingError:
 
 
 def joined(answer: bytes, tensors: Iterable[Bytes]) -> bytes:
-    """An answer with its tensors."""
+    """Returns the bytes of an answer with its tensors behind it."""
     return b"".join(_parts(answer, tensors))
 
 
 def of_stream(answer: bytes, tensors: Iterable[Bytes]) -> bytes:
-    """An answer with its tensors, as field 2 of `ModelStreamInferResponse`."""
+    """Returns an answer with its tensors, as field 2 of `ModelStreamInferResponse`."""
     parts = _parts(answer, tensors)
     length = sum(len(part) for part in parts)
     return b"".join([_written(_INFER_RESPONSE) + _written(length), *parts])
 
 
 def request_id(text: str) -> bytes:
-    """The field of an answer that says which request it is for."""
+    """Returns the encoded field of an answer that names the request which it answers."""
     data = text.encode()
     return b"".join([_written(_ID), _written(len(data)), data])
 
 
 def heads(answer: bytes, sizes: Iterable[int]) -> tuple[bytes, ...]:
-    """What stands ahead of each tensor of an answer, which have so many bytes."""
+    """Returns the encoded bytes ahead of each tensor of an answer, for tensors of these sizes."""
     ahead = [_ahead(size) for size in sizes]
     return (answer + ahead[0], *ahead[1:])
 

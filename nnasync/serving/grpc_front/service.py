@@ -58,7 +58,7 @@ Unary = Callable[[bytes, Any], Awaitable[bytes]]
 
 
 class InferenceService:
-    """The calls of one server."""
+    """Answers the calls of the gRPC protocol for one server."""
 
     def __init__(self, server: ModelServer) -> None:
         self._server = server
@@ -67,7 +67,7 @@ class InferenceService:
         self._most_watchers = max(1, min(_WATCHERS, server.limits.connections // 4))
 
     def handlers(self) -> list[Any]:
-        """What `grpc.aio` finds the calls in."""
+        """Returns the handlers in which `grpc.aio` looks up the calls."""
         unary = grpc.unary_unary_rpc_method_handler
         calls = {name: unary(self._administered(name)) for name in CALLS}
         calls["ModelInfer"] = unary(self._infer)
@@ -82,7 +82,7 @@ class InferenceService:
         ]
 
     def _guarded(self, call: Unary) -> Unary:
-        """A call whose errors are told as a status."""
+        """Returns a call that reports errors of the core as a gRPC status."""
 
         async def guarded(message: bytes, context: Any) -> bytes:
             try:
@@ -99,7 +99,7 @@ class InferenceService:
         return self._guarded(call)
 
     def _client(self, context: Any) -> str:
-        """Who calls; raises ServingError for whom the server does not know."""
+        """Returns who calls; raises ServingError for a client that the server does not know."""
         options, host = self._server.options, _host(context.peer())
         if not options.api_keys:
             return host
@@ -126,9 +126,9 @@ class InferenceService:
             return await _abort(context, error)
 
     def _note(self, message: bytes, request: InferRequest) -> None:
-        """Remember a message that was answered at once, if others may be answered as it was.
+        """Remembers a message that came before and was answered at once.
 
-        It has come before, but for its elements.
+        Later ones that differ from it in the elements of their tensor alone are answered by it.
         """
         model, repeats = self._server.models.find(request.model, request.version), self._repeats
         if not may_repeat(model, request):
@@ -161,7 +161,10 @@ class InferenceService:
         return bytes(_CHECKED(status=state).SerializeToString())
 
     async def _watch(self, message: bytes, context: Any) -> None:
-        """Tell the state, and then its changes, to so many at once: they need no key."""
+        """Sends the health state, then its changes, to at most so many watchers.
+
+        They need no key.
+        """
         try:
             service = parsed(_CHECK, message).service
             if self._watchers >= self._most_watchers:
@@ -192,7 +195,7 @@ class InferenceService:
 
 
 async def _abort(context: Any, error: Exception) -> bytes:
-    """End a call with the status for an error."""
+    """Ends a call with the gRPC status for an error."""
     if isinstance(error, grpc.aio.AbortError):
         raise error
     if not isinstance(error, ServingError):
@@ -218,7 +221,7 @@ def _deadline(context: Any) -> Deadline | None:
 
 
 def _key_in(metadata: Mapping[str, Any]) -> str | None:
-    """The key of `authorization: Bearer KEY` or `x-api-key: KEY`."""
+    """Returns the key in `authorization: Bearer KEY` or `x-api-key: KEY`."""
     scheme, _, key = str(metadata.get("authorization", "")).partition(" ")
     if scheme.lower() == "bearer" and key:
         return key.strip()
@@ -228,7 +231,7 @@ def _key_in(metadata: Mapping[str, Any]) -> str | None:
 
 @functools.lru_cache(maxsize=1024)
 def _host(peer: str) -> str:
-    """The address in "ipv4:127.0.0.1:4711", without the port, which differs by connection."""
+    """Returns the address in "ipv4:127.0.0.1:4711"; the port differs by connection."""
     family, _, address = urllib.parse.unquote(peer).partition(":")
     if family not in ("ipv4", "ipv6"):
         return peer

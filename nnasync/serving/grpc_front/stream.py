@@ -23,7 +23,7 @@ _of_stream = functools.partial(answer_of, is_streamed=True)
 
 
 class InferStream:
-    """One stream of one client."""
+    """Answers the requests that one client sends on one stream."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class InferStream:
         self._last: dict[tuple[str, int | str], anyio.Event] = {}
 
     async def answer(self, messages: AsyncIterator[bytes]) -> None:
-        """Answer all requests; raises the ServingError that ends the stream."""
+        """Answers all requests of the stream; raises the ServingError that ends the stream."""
         async with anyio.create_task_group() as tasks:
             async for message in messages:
                 arrived_ns = now_ns()
@@ -101,7 +101,7 @@ class InferStream:
             await self._send(stream_error(error.text, request_id), scope)
 
     async def _send(self, message: bytes, scope: anyio.CancelScope) -> None:
-        """Send a message; a stream that cannot be written to is given up."""
+        """Sends a message; gives the stream up where it cannot be written to."""
         async with self._writing:
             try:
                 await self._write(message)
