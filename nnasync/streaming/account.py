@@ -121,7 +121,7 @@ _OF_ONE_STAGE = ("submitted", "passed")
 
 
 def of_chain(parts: Sequence[StreamStatistics]) -> StreamStatistics:
-    """Statistics of stages that follow one another as of one: what came into the first of them.
+    """Returns the statistics of consecutive stages as of a single stage.
 
     What goes on from one to the next is pending or has ended there, so each item is counted once.
     """
@@ -183,7 +183,7 @@ class Histogram:
         return self.largest
 
     def _make_room(self, bucket: int) -> None:
-        """Have counts for the buckets of this doubling, and of all up to it."""
+        """Extends the counts so that they cover this bucket's doubling, and all below it."""
         begin = bucket >> _SUB_BITS << _SUB_BITS
         end = begin + (1 << _SUB_BITS)
         first = min(begin, self._first) if self._counts else begin
@@ -263,7 +263,7 @@ class Ledger:
 
     @property
     def account(self) -> Account:
-        """Where the items are now."""
+        """Returns how many items are in each bucket now."""
         return Account(
             submitted=self._submitted,
             pending=len(self._pending),

@@ -30,7 +30,7 @@ def check_priority(name: str, priority: object) -> None:
 
 
 def check_source(name: str, source: object) -> None:
-    """Raises InvalidArgument for what no `async for` iterates over."""
+    """Raises InvalidArgument for a source over which `async for` cannot iterate."""
     if not hasattr(type(source), "__aiter__"):
         raise InvalidArgument(
             f"{name}: a source is an async iterable of Item, such as camera(), video_file(path) or "
@@ -39,7 +39,7 @@ def check_source(name: str, source: object) -> None:
 
 
 def check_call(name: str, call: object) -> None:
-    """Raises InvalidArgument for what cannot be called with an item, or its data."""
+    """Raises InvalidArgument for an object that cannot be called."""
     if not callable(call):
         raise InvalidArgument(
             f"{name}: a stage is what can be called, such as a function or a network, not "

@@ -30,7 +30,7 @@ _LOOK_MS = 50
 
 
 class Reading:
-    """How far a reader is; made for each source. `None` as a limit is no limit.
+    """Tracks how far the reader of one source is, and when it is overdue; None is no limit.
 
     Raises InvalidArgument for limits that are not positive.
     """
@@ -49,12 +49,15 @@ class Reading:
         self._since_ns = now_ns()
 
     def progressed(self, *, is_open: bool = False) -> None:
-        """Something came, or is asked for from now on; `is_open` once the source has opened."""
+        """Notes that data came, or is asked for from now on.
+
+        `is_open` once the source has opened.
+        """
         self._since_ns = now_ns()
         self.is_open = self.is_open or is_open
 
     def stop(self) -> None:
-        """Have the reader give up as soon as it looks."""
+        """Asks the reader to give up the next time that it looks."""
         self.is_stopped = True
 
     @property
@@ -75,7 +78,7 @@ class Reading:
         return self.read_timeout_s if self.is_open else self.open_timeout_s
 
     def overdue(self) -> DeviceUnavailable:
-        """The error of a reader from which nothing came in time."""
+        """Returns the error of a reader from which nothing came in time."""
         if self.is_open:
             return DeviceUnavailable(
                 f"nothing came from {self.name} for {self.read_timeout_s:g} s (read_timeout_s)"
@@ -99,7 +102,7 @@ class Pipe:
         self._poll.register(self._fd, select.POLLIN)
 
     def read(self, count: int) -> bytes:
-        """The next bytes, at most `count`; none once all writers have closed it."""
+        """Reads at most `count` bytes; returns none once all writers have closed the pipe."""
         while not self._reading.is_stopped:
             if self._poll.poll(_LOOK_MS):
                 try:
@@ -128,7 +131,10 @@ def is_pipe(path: str) -> bool:
 
 @contextmanager
 def readable(path: str, reading: Reading) -> Iterator[str | Pipe]:
-    """What to open in place of `path`: itself, or a `Pipe` where opening it might block."""
+    """Yields what to open in place of `path`.
+
+    That is the path itself, or a `Pipe` where opening it might block.
+    """
     if not is_pipe(path):
         yield path
         return

@@ -156,7 +156,7 @@ class _LookAheadThread(Generic[T]):
             self.ended.set_result(None)
 
     def _pull(self) -> list[T]:
-        """A batch; an error behind some good items waits for the next pull."""
+        """Reads a batch; an error behind some good items is kept for the next pull."""
         if self._error is not None:
             raise self._error
         items: list[T] = []

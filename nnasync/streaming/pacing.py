@@ -20,7 +20,7 @@ Sleep = Callable[[float], Awaitable[None]]
 
 
 class Pacer:
-    """Waits for the moments of one stream.
+    """Waits until the positions of one recording are due.
 
     `start_ns` is the time of position 0; None takes the first wait as the start. Raises
     InvalidArgument for an unknown pace.

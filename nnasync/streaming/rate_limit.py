@@ -12,7 +12,7 @@ from nnasync._core.arguments import check_positive
 
 
 class RateLimit:
-    """Decides for one item after the other; raises InvalidArgument for a rate that is none."""
+    """Decides item by item what passes; raises InvalidArgument for a rate that is not positive."""
 
     def __init__(self, rate_hz: float) -> None:
         check_positive("rate_hz", rate_hz)
@@ -20,7 +20,7 @@ class RateLimit:
         self._due_ns = -math.inf
 
     def takes(self, captured_ns: int) -> bool:
-        """Whether an item of this time is wanted, which then counts."""
+        """Returns whether an item of this time passes, and counts it then."""
         if captured_ns < self._due_ns:
             return False
         is_behind = captured_ns - self._due_ns > self.period_ns

@@ -6,7 +6,7 @@ import re
 
 
 def redacted(name: str) -> str:
-    """An address without user, password and query; of RTMP, without the stream's key either.
+    """Returns an address without user, password and query, and for RTMP without the stream's key.
 
     What is no address is shown as it is. Cameras are given passwords with any character, encoded
     or not: so where there may be a password, all up to the last "@" is left out.

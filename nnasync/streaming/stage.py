@@ -100,7 +100,7 @@ class _Work:
 
 
 def check_policy(name: str, policy: object) -> None:
-    """Raises InvalidArgument for what is no Policy."""
+    """Raises InvalidArgument for a policy that is no `Policy`."""
     if not isinstance(policy, Policy):
         known = ", ".join(f"Policy.{each.name}" for each in Policy)
         raise InvalidArgument(f"{name}: policy is {policy!r}, it must be one of {known}")

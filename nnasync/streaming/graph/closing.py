@@ -15,11 +15,11 @@ class Closing:
         self._users = 0
 
     def enter(self) -> None:
-        """One more node uses it."""
+        """Counts one more node that uses the source or sink."""
         self._users += 1
 
     async def leave(self) -> None:
-        """A node has no more use for it; the last one closes it, also in a graph that is cancelled.
+        """Counts a node out; the last one closes the source or sink, also in a cancelled graph.
 
         Raises what closing raises.
         """

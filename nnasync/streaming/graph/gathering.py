@@ -32,7 +32,10 @@ _Held = tuple[Entry, Item]
 
 
 def put_together(items: Sequence[Item], data: Any) -> Item:
-    """The item that stands for several: as early and as urgent as the most urgent of them."""
+    """Returns the item that stands for several.
+
+    Its time and urgency are those of the most urgent.
+    """
     first = min(items, key=lambda item: item.captured_ns)
     deadlines = [item.deadline_ns for item in items if item.deadline_ns is not None]
     priorities = [item.priority for item in items if item.priority is not None]
@@ -71,7 +74,7 @@ class BatchNode(Queued):
         self._first_ns = 0
 
     async def take(self, entry: Entry, item: Item) -> None:
-        """Queue the item; the first of a batch begins the waiting."""
+        """Queues the item; the first item of a batch starts the waiting time."""
         if not self.queue:
             self._first_ns = self._context.now()
         await super().take(entry, item)
@@ -91,7 +94,7 @@ class BatchNode(Queued):
         await self.finish()
 
     async def _may_wait(self, items: Sequence[Item]) -> bool:
-        """Wait for another item; False when there will be none, or none in time."""
+        """Waits for another item; returns False when none will come, or none in time."""
         if self.has_ended:
             return False
         left_ns = self._until_ns(items) - self._context.now()
@@ -102,7 +105,7 @@ class BatchNode(Queued):
         return bool(self.queue)
 
     def _until_ns(self, items: Sequence[Item]) -> float:
-        """When the batch has to go: the slack of its most urgent item is used up then."""
+        """Returns when the batch must go on, so that its most urgent item can still be in time."""
         deadlines = [item.deadline_ns for item in items if item.deadline_ns is not None]
         cost_ns = max((c.cost_ns for c in self.children if isinstance(c, CallNode)), default=0.0)
         patience = math.inf if self._wait_ns is None else self._first_ns + self._wait_ns
@@ -180,7 +183,7 @@ class WindowNode(Node):
             await self.send(put_together(items, [each.data for each in items]))
 
     async def finish(self) -> None:
-        """Items of a window that was never filled are dropped."""
+        """Drops the items of windows that were never filled."""
         self._give_up()
         await super().finish()
 
@@ -211,7 +214,7 @@ class RateNode(Node):
         self._limit = RateLimit(rate_hz)
 
     async def take(self, entry: Entry, item: Item) -> None:
-        """Sort the item out if it comes before the next one is due."""
+        """Passes the item on, or filters it out if it comes before the next one is due."""
         if self._limit.takes(item.captured_ns):
             await self.pass_on(entry, item)
         else:
@@ -219,22 +222,22 @@ class RateNode(Node):
 
 
 class _JoinInlet:
-    """The way of one stream into a join."""
+    """The inlet of one stream into a join."""
 
     def __init__(self, join: JoinNode, place: int) -> None:
         self._join, self._place = join, place
 
     async def put(self, item: Item) -> None:
-        """Take an item of this stream."""
+        """Hands an item of this stream to the join."""
         await self._join.take_from(self._place, self._join.submit(item), item)
 
     async def end(self) -> None:
-        """This stream has no more items."""
+        """Tells the join that this stream has no more items."""
         await self._join.end_of(self._place)
 
 
 class _Partner:
-    """What is held of a stream that is joined to the first one, in the order of its times."""
+    """The items of a stream, by their times, that wait to be joined to the first stream."""
 
     def __init__(self) -> None:
         self.held: deque[_Held] = deque()
@@ -242,20 +245,20 @@ class _Partner:
         self.has_ended = False
 
     def latest_ns(self) -> float:
-        """No item that is older than this follows."""
+        """Returns the time before which no further item of this stream can have been captured."""
         if self.has_ended:
             return math.inf
         return self.held[-1][1].captured_ns if self.held else -math.inf
 
     def forget(self, before_ns: float, keep: int) -> None:
-        """Let go of items that nobody will ask for: all but the last before a time."""
+        """Drops all items before a time but the last, and the oldest beyond `keep` items."""
         while len(self.held) > 1 and self.held[1][1].captured_ns <= before_ns:
             self._drop()
         while len(self.held) > keep:
             self._drop()
 
     def clear(self) -> None:
-        """Let go of all."""
+        """Drops all items that are held."""
         while self.held:
             self._drop()
 
@@ -298,7 +301,7 @@ class JoinNode(Node):
         self._turn = anyio.Lock(fast_acquire=True)
 
     def inlets(self) -> list[Inlet]:
-        """The ways in, one a stream."""
+        """Returns one inlet for each stream."""
         return [_JoinInlet(self, place) for place in range(len(self._partners) + 1)]
 
     async def take_from(self, place: int, entry: Entry, item: Item) -> None:
@@ -314,7 +317,7 @@ class JoinNode(Node):
             await self._decide()
 
     async def end_of(self, place: int) -> None:
-        """One of the streams has no more items."""
+        """Notes that one of the streams has no more items, and joins what can be joined now."""
         async with self._turn:
             if place == 0:
                 self._first_has_ended = True
@@ -325,7 +328,7 @@ class JoinNode(Node):
                 await self.finish()
 
     async def finish(self) -> None:
-        """Items of other streams that nobody asked for are dropped."""
+        """Drops the items of other streams that no item was joined with."""
         for partner in self._partners:
             partner.clear()
         await super().finish()
@@ -350,7 +353,10 @@ class JoinNode(Node):
         return all(each.latest_ns() >= item.captured_ns for each in self._partners)
 
     def _found(self, partner: _Partner, at_ns: int) -> tuple[Any, tuple[Item, ...]] | None:
-        """The data of a stream at a time, and the items that it comes from."""
+        """Returns the data of a stream at a time, and the items that it comes from.
+
+        Returns None without a match.
+        """
         items = [item for _, item in partner.held]
         before = [item for item in items if item.captured_ns <= at_ns][-1:]
         after = [] if self._mode == "latest" else [i for i in items if i.captured_ns > at_ns][:1]
@@ -394,6 +400,6 @@ class JoinNode(Node):
 
 
 def _between(before: Item, after: Item, at_ns: int) -> Any:
-    """The data at a time between those of two items, on the line between them."""
+    """Returns the value at a time on the straight line between the data of two items."""
     share = (at_ns - before.captured_ns) / (after.captured_ns - before.captured_ns)
     return before.data + (after.data - before.data) * share

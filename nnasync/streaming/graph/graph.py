@@ -375,7 +375,7 @@ class Graph:
         return GraphAccount({name: node.account() for name, node in self._nodes.items()})
 
     def statistics(self, *stages: str) -> StreamStatistics:
-        """Account, latencies and met deadlines of stages that follow one another, as of one.
+        """Returns account, latencies and met deadlines of consecutive stages as of a single stage.
 
         `stages` are their names, from the one that items come into to the last; the latencies are
         the last one's, which has some if it is an end of the graph. Raises InvalidArgument for
@@ -434,7 +434,7 @@ class Graph:
         return is_handled
 
     def fail(self, error: Exception) -> None:
-        """End the graph with this error, unless it has one; for its stages."""
+        """Ends the graph with this error, unless it has one already; stages call this."""
         self._error = self._error or error
         if self._tasks is not None:
             self._tasks.cancel_scope.cancel()
@@ -454,7 +454,7 @@ class Graph:
         return node
 
     def _closing(self, used: object) -> Closing:
-        """What closes a source or a sink, for one more node that uses it."""
+        """Returns the counter that closes a source or a sink, with one more user counted in."""
         closing = self._closings.setdefault(id(used), Closing(used))
         closing.enter()
         return closing

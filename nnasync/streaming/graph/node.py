@@ -38,13 +38,13 @@ class Context(Protocol):
 
 
 class Inlet(Protocol):
-    """Where items come in."""
+    """Takes the items that one producer puts into a node."""
 
     async def put(self, item: Item) -> None:
         """Take an item; waits where the node has no room and nothing may be lost."""
 
     async def end(self) -> None:
-        """One of those who put items in has no more."""
+        """Notes that one of those who put items in has no more."""
 
 
 class Signal:
@@ -103,24 +103,24 @@ class Node:
             await self.take(entry, item)
 
     async def take(self, entry: Entry, item: Item) -> None:
-        """Deal with an item, at last by settling its entry."""
+        """Processes the item, and settles its entry in the end."""
         await self.pass_on(entry, item)
 
     async def end(self) -> None:
-        """One of those who put items in has no more; after the last one nothing follows."""
+        """Notes that one producer has no more items; after the last one the node finishes."""
         self._parents -= 1
         if self._parents <= 0:
             await self.finish()
 
     async def finish(self) -> None:
-        """Hand on what is left, and tell the next nodes that nothing follows; once."""
+        """Hands on what is left, and tells the next nodes that nothing follows; is called once."""
         if not self._is_over:
             self._is_over = True
             for child in self.children:
                 await child.end()
 
     async def run(self) -> None:
-        """Work that goes on beside that of the other nodes; this node has none."""
+        """Runs the node's own work beside that of the other nodes; this node has none."""
 
     def close(self) -> None:
         """Settle what is pending as cancelled."""
@@ -140,13 +140,13 @@ class Node:
             logger.exception("on_settled raised for item %d of %s", item.index, self.name)
 
     def is_refused(self, entry: Entry) -> bool:
-        """Whether an error has ended everything behind this node, so that the item fails too."""
+        """Returns whether the item fails because an error has ended everything behind this node."""
         if self._is_over:
             entry.settle(Outcome.FAILED)
         return self._is_over
 
     async def pass_on(self, entry: Entry, item: Item) -> None:
-        """Hand an item on as what becomes of one that came in."""
+        """Hands `item` on, and settles the entry of the item from which it was made."""
         if not self.children:
             self.complete(entry, item)
             return
@@ -159,14 +159,14 @@ class Node:
             await child.put(item)
 
     def complete(self, entry: Entry, item: Item) -> None:
-        """The item has reached an end of the graph; in time, or too late."""
+        """Settles an item that reached an end of the graph, as completed or as missed."""
         now = self._context.now()
         is_late = item.deadline_ns is not None and now > item.deadline_ns
         outcome = Outcome.MISSED if is_late else Outcome.COMPLETED
         entry.settle(outcome, latency_ns=now - item.captured_ns)
 
     async def fail(self, entry: Entry | None, item: Item | None, error: Exception) -> None:
-        """An error: it ends what the policy of this node says, and is told once in the log."""
+        """Handles an error as `on_error` of this node says, and logs it once."""
         if entry is not None:
             entry.settle(Outcome.FAILED)
         if self.error is None:
@@ -182,6 +182,6 @@ class Node:
 
 
 def named(call: Any, otherwise: str) -> str:
-    """A name for a stage that runs something."""
+    """Returns a name for a stage that runs this callable."""
     name = str(getattr(call, "name", None) or getattr(call, "__name__", None) or "<")
     return otherwise if name.startswith("<") else name

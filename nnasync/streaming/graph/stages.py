@@ -79,17 +79,17 @@ class SourceNode(Node):
         await self.finish()
 
     def account(self) -> Account:
-        """Where its items are now; those that the source lost since the last one came, too."""
+        """Returns where the items are now, with those that the source itself has lost."""
         self._count_losses()
         return super().account()
 
     def statistics(self) -> StreamStatistics:
-        """Its statistics, with what the source lost."""
+        """Returns the statistics, with the items that the source itself has lost."""
         self._count_losses()
         return super().statistics()
 
     def _ask_for_less(self) -> None:
-        """Where only some items a second are wanted, a source may be able to make no others."""
+        """Asks the source to make no more items than a rate limit behind it will pass."""
         limit = getattr(self._source, "limit_rate", None)
         wanted = [getattr(child, "wanted_hz", None) for child in self.children]
         rates = [rate_hz for rate_hz in wanted if rate_hz is not None]
@@ -146,7 +146,7 @@ class FunctionNode(Node):
         self._whole = whole
 
     async def take(self, entry: Entry, item: Item) -> None:
-        """Apply the function."""
+        """Applies the function to the item, and hands on or completes the result."""
         try:
             value = self._function(item if self._whole else item.data)
             if inspect.isawaitable(value):
@@ -162,7 +162,7 @@ class FunctionNode(Node):
 
 
 async def spread(node: Node, entry: Entry, item: Item, found: Iterable[Any]) -> None:
-    """Hand on any number of items in the place of one."""
+    """Hands on any number of results in place of the one item that they were made from."""
     children = [item.having(data) for data in found]
     if not children:
         entry.settle(Outcome.FILTERED)
@@ -188,7 +188,7 @@ class FilterNode(Node):
         self._wanted = wanted
 
     async def take(self, entry: Entry, item: Item) -> None:
-        """Ask the predicate."""
+        """Passes the item on if the predicate is true of it, and filters it out otherwise."""
         try:
             is_wanted = _answer(self.name, self._wanted(item))
         except Exception as error:
@@ -223,7 +223,7 @@ class SplitNode(Node):
         self.children = [way.inlet() for way in self.ways]
 
     async def take(self, entry: Entry, item: Item) -> None:
-        """Ask the predicate."""
+        """Hands the item on to one of the two ways, as the predicate says."""
         try:
             is_first = _answer(self.name, self._predicate(item.data))
         except Exception as error:
@@ -271,14 +271,14 @@ class Queued(Node):
         self.came.notify()
 
     async def end(self) -> None:
-        """After the last of those who put items in, the tasks end behind what is queued."""
+        """Counts a producer out; after the last one the tasks end behind what is queued."""
         self._parents -= 1
         if self._parents <= 0:
             self.has_ended = True
             self.came.notify()
 
     async def finish(self) -> None:
-        """What is still queued when an error ends everything behind this node fails too."""
+        """Fails what is still queued when an error has ended everything behind this node."""
         if not self._is_over:
             for entry, _ in self.queue:
                 entry.settle(Outcome.FAILED)
@@ -289,14 +289,14 @@ class Queued(Node):
         await super().finish()
 
     def close(self) -> None:
-        """Settle what is pending as cancelled; who waits for items hears that none will come."""
+        """Settles what is pending as cancelled, and wakes the tasks that wait for items."""
         super().close()
         self.queue.clear()
         self.has_ended = True
         self.came.notify()
 
     async def next(self) -> tuple[Entry, Item] | None:
-        """The next item; None when there will be none."""
+        """Waits for the next item and its entry; returns None when there will be none."""
         while not self.queue:
             if self.has_ended:
                 return None
@@ -351,7 +351,7 @@ class CallNode(Queued):
         await self.finish()
 
     async def _leave_sink(self) -> None:
-        """Have a sink finish what it writes, whatever ended the graph."""
+        """Has a sink finish what it writes, whatever ended the graph."""
         if self._closing is not None:
             try:
                 await self._closing.leave()
@@ -373,7 +373,7 @@ class CallNode(Queued):
                 self._turn.notify()
 
     async def _value(self, entry: Entry, item: Item) -> Any:
-        """The answer; where there is none the entry is settled."""
+        """Returns the result of the call; where there is none, it has settled the entry."""
         began = self._context.now()
         deadline_ns = self._deadline_ns(item)
         if deadline_ns is not None and began >= deadline_ns:
@@ -421,7 +421,7 @@ class CallNode(Queued):
 
 
 def _options_of(call: Callable[..., object]) -> frozenset[str]:
-    """Which of the options of networks something takes by name."""
+    """Returns which of a network's options (`deadline`, `priority`) a callable takes by name."""
     try:
         parameters = inspect.signature(call).parameters.values()
     except (TypeError, ValueError):

@@ -70,7 +70,10 @@ def network(
 
 
 def _parts(url: str) -> SplitResult | None:
-    """The parts of an address; None for what is none, as Python's errors show the password."""
+    """Returns the parts of an address, or None.
+
+    Python's own errors for what is no address would show the password.
+    """
     try:
         parts = urlsplit(url)
         port = parts.port

@@ -88,7 +88,7 @@ class Connection:
 
     @property
     def mended(self) -> int:
-        """How many times had to be mended."""
+        """Returns how many times of items had to be mended by the media clocks."""
         return sum(clock.mended for clock in self._clocks)
 
     def run(self) -> NNError | None:
@@ -105,7 +105,7 @@ class Connection:
         return None
 
     def leave(self) -> None:
-        """Have it end as soon as it looks; what it finds from now on is thrown away."""
+        """Asks the connection to end; what it still reads is thrown away."""
         self.reading.stop()
         self._stopped.set()
 
@@ -137,7 +137,7 @@ class Connection:
                     outlet.keep(captured_ns, frame)
 
     def _begin(self, container: Any) -> dict[int, tuple[Outlet, Timing]]:
-        """Which outlet has which stream; raises InvalidArgument where there is one for none.
+        """Returns which outlet takes which stream; raises InvalidArgument where one is missing.
 
         The source of an outlet for which there is none in the first connection ends with that
         error; in later ones it waits, while the others go on.
@@ -182,7 +182,7 @@ class Connection:
             outlet.mailbox.lose(Outcome.FAILED)
 
     def _wait_until(self, due_ns: int) -> bool:
-        """Wait until a picture that came ahead of its time is due; False when stopped."""
+        """Waits until a picture that came ahead of its time is due; returns False when stopped."""
         while (left_ns := due_ns - now_ns()) > 0:
             if self._stopped.wait(min(left_ns / 1e9, _LOOK_S)):
                 return False
@@ -191,6 +191,6 @@ class Connection:
 
 
 def _failure(message: str, cause: BaseException | None) -> NNError:
-    """InvalidArgument for what another attempt will not mend, such as a wrong password."""
+    """Returns InvalidArgument for what another attempt cannot mend, else DeviceUnavailable."""
     names = {kind.__name__ for kind in type(cause).__mro__}
     return (InvalidArgument if names & _PERMANENT else DeviceUnavailable)(message)

@@ -105,13 +105,13 @@ class Keeper:
         self._last_error = ""
 
     def add(self, outlet: Outlet) -> None:
-        """One more outlet; raises BadState once there is a connection."""
+        """Adds an outlet; raises BadState once there is a connection."""
         if self._wakeup is not None:
             raise BadState("name all sources of a stream before the first of them is read")
         self._outlets.append(outlet)
 
     def start(self) -> None:
-        """Begin to connect, if that has not begun."""
+        """Starts to connect, unless that has begun."""
         if self._wakeup is not None:
             return
         self._wakeup = Wakeup.current()
@@ -120,7 +120,7 @@ class Keeper:
         self._start_thread(0.0)
 
     def left_s(self) -> float:
-        """How long it is until somebody has to look after the connection."""
+        """Returns how many seconds are left until somebody has to look after the connection."""
         with self._lock:
             left_s = math.inf if self._connection is None else self._connection.reading.left_s
             if not self._connections:
@@ -217,7 +217,7 @@ class Keeper:
             ended.set_result(None)
 
     def _attempt(self) -> Connection | None:
-        """The next connection; None where too many of those before hang."""
+        """Starts the next connection; returns None where too many earlier ones hang."""
         with self._lock:
             self._attempts += 1
             self._hanging = [ended for ended in self._hanging if not ended.done()]
@@ -244,7 +244,7 @@ class Keeper:
                 self._tell("connected", connection.epoch)
 
     def _lost(self, connection: Connection | None, error: NNError | None) -> float | None:
-        """How long to wait now that a connection broke, or did not come about; None for no more."""
+        """Returns the wait after a connection that broke or failed; None if no attempt follows."""
         if self._over.is_set():
             return None
         epoch = self._connections if connection is None else connection.epoch
@@ -269,11 +269,11 @@ class Keeper:
         return wait_s
 
     def _is_at_end(self, connection: Connection | None, error: NNError | None) -> bool:
-        """Whether this was a recording, which has been played to its end."""
+        """Returns whether the connection played a recording, and has reached its end."""
         return error is None and connection is not None and connection.is_finite
 
     def _final(self, connection: Connection | None, error: NNError | None) -> NNError | None:
-        """The error that ends the stream because there was no connection yet."""
+        """Returns the error that ends the stream because no connection was ever made."""
         if self._connections or error is None:
             return None
         if isinstance(error, InvalidArgument) or self._address.format:

@@ -28,7 +28,10 @@ _SOUND_KEPT_NS = 2_000_000_000
 
 
 class Timing:
-    """The times of one medium of one connection; where the sender's mean nothing, of arrival."""
+    """Maps times of one medium of one connection.
+
+    Uses arrival times where the sender's are useless.
+    """
 
     def __init__(self, epoch: int, clock: MediaClock, *, has_times: bool) -> None:
         self.epoch = epoch
@@ -40,7 +43,7 @@ class Timing:
         return self.clock.captured_ns(end_of(frame) if self._has_times else None, now_ns())
 
     def packet_ns(self, packet: Any) -> int:
-        """A time of a packet, by which packets of this connection can be compared."""
+        """Returns a time by which packets of this connection can be compared."""
         if not self._has_times or packet.dts is None:
             return now_ns()
         at_ns: int = round(packet.dts * packet.time_base * 1_000_000_000)
@@ -54,20 +57,20 @@ class Outlet(Protocol):
     mailbox: Mailbox[Kept]
 
     def limit_rate(self, rate_hz: float) -> None:
-        """At most so many items a second are wanted."""
+        """Limits how many items a second are kept."""
 
     def begin(self, timing: Timing) -> None:
-        """A connection begins, whose times are these."""
+        """Notes that a connection begins, whose times `timing` maps."""
 
     def frames(self, packet: Any) -> Iterable[Any]:
-        """The frames of PyAV that a packet completes; raises what decoding does."""
+        """Returns the frames of PyAV that a packet completes; raises what decoding raises."""
 
     def keep(self, captured_ns: int, frame: Any) -> None:
-        """Convert a frame and have it wait for the source."""
+        """Converts a frame, and queues it for the source."""
 
 
 class VideoOutlet:
-    """Pictures, at most so many a second if there is such a limit."""
+    """Decodes and converts pictures, at most so many a second if there is a limit."""
 
     kind = "video"
 
@@ -83,14 +86,14 @@ class VideoOutlet:
             self._limit = limit
 
     def begin(self, timing: Timing) -> None:
-        """Forget what the stream of the last connection was like."""
+        """Forgets what was learned of the stream of the last connection."""
         self._timing = timing
         self._last_key_ns: int | None = None
         self._keys_suffice = False
         self._key_due_ns = -math.inf
 
     def frames(self, packet: Any) -> Iterable[Any]:
-        """Those of a packet, none if no picture is due."""
+        """Returns the frames of a packet; none if no picture is due."""
         limit = self._limit
         if limit is not None and packet.size:
             self._watch_keys(packet, limit.period_ns)
@@ -100,14 +103,14 @@ class VideoOutlet:
         return frames
 
     def keep(self, captured_ns: int, frame: Any) -> None:
-        """Convert a picture that is due."""
+        """Converts a picture, if it is due."""
         if self._limit is not None and not self._limit.takes(captured_ns):
             self.mailbox.lose(Outcome.FILTERED)
             return
         self.mailbox.put((captured_ns, self._pictures.picture(frame), self._timing.epoch))
 
     def _watch_keys(self, packet: Any, period_ns: float) -> None:
-        """Learn whether pictures that stand for themselves come often enough."""
+        """Learns whether key pictures come often enough to decode nothing else."""
         at_ns = self._timing.packet_ns(packet)
         last_ns = self._last_key_ns
         if packet.is_keyframe:
@@ -118,7 +121,7 @@ class VideoOutlet:
             self._keys_suffice = False
 
     def _key_picture(self, packet: Any, period_ns: float) -> Iterable[Any]:
-        """The picture of a packet that stands for itself and is due, at once."""
+        """Decodes a key picture at once if it is due; else counts it as filtered."""
         at_ns = self._last_key_ns or 0
         has_jumped = at_ns < self._key_due_ns - 2 * period_ns
         if not packet.is_keyframe or (at_ns < self._key_due_ns and not has_jumped):
@@ -134,7 +137,7 @@ class VideoOutlet:
 
 
 class AudioOutlet:
-    """Sound in hops, which all are wanted."""
+    """Cuts sound into hops, all of which are kept."""
 
     kind = "audio"
 
@@ -145,19 +148,22 @@ class AudioOutlet:
         self.mailbox: Mailbox[Kept] = Mailbox(kept)
 
     def limit_rate(self, rate_hz: float) -> None:
-        """Hops are parts of one whole: a stage behind them sorts them out."""
+        """Ignores the limit, since hops are parts of one whole.
+
+        A stage behind them filters them.
+        """
 
     def begin(self, timing: Timing) -> None:
-        """What the last connection left unfinished goes with nothing that follows."""
+        """Drops the unfinished hop of the last connection: nothing continues it."""
         self._timing = timing
         self._hops.begin_anew()
 
     def frames(self, packet: Any) -> Iterable[Any]:
-        """Those of a packet."""
+        """Returns the frames that a packet completes."""
         frames: Iterable[Any] = packet.decode()
         return frames
 
     def keep(self, captured_ns: int, frame: Any) -> None:
-        """Cut a frame into hops."""
+        """Cuts a frame into hops, and queues these for the source."""
         for at_ns, samples in self._hops.cut(frame, captured_ns):
             self.mailbox.put((at_ns, samples, self._timing.epoch))

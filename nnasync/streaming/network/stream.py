@@ -73,7 +73,7 @@ class NetworkStream:
 
 
 class _NetworkSource(LiveSource):
-    """The items of an outlet; in a graph, `rate` behind it has it make no others."""
+    """The source of an outlet's items; a `rate` stage behind it limits what the outlet makes."""
 
     def __init__(self, pulled: _Taken, outlet: Outlet) -> None:
         super().__init__(pulled, outlet.mailbox.take_losses, lambda: pulled.epoch)
@@ -81,7 +81,7 @@ class _NetworkSource(LiveSource):
 
 
 class _Taken:
-    """What a source pulls."""
+    """Pulls the items of one outlet for its source."""
 
     def __init__(self, keeper: Keeper, outlet: Outlet) -> None:
         self._keeper = keeper

@@ -59,7 +59,10 @@ class ParquetTable:
             self._file.close()
 
     def _type_with(self, name: str, value: Any) -> Any:
-        """The type of a column that has one more value; raises InvalidArgument if it has none."""
+        """Returns the column's type extended to one more value.
+
+        Raises InvalidArgument if none fits.
+        """
         known = self._types.get(name)
         values = [value]
         try:
@@ -77,7 +80,7 @@ class ParquetTable:
         )
 
     def _fits(self, value: Any, known: Any) -> bool:
-        """Whether a column of this type can have a value as it is, with all of its fields."""
+        """Returns whether a column of this type can hold a value unchanged, with all its fields."""
         if not _is_whole_in(value, known, self._arrow.types):
             return False
         try:
@@ -104,7 +107,10 @@ class ParquetTable:
 
 
 def _is_whole_in(value: Any, known: Any, types: Any) -> bool:
-    """Whether nothing of a value would be left out: pyarrow drops fields and fractions silently."""
+    """Returns whether the type would keep all of a value.
+
+    This is checked because pyarrow drops fields and fractions silently.
+    """
     if isinstance(value, dict) and types.is_struct(known):
         fields = {field.name: field.type for field in known}
         return all(
@@ -116,7 +122,7 @@ def _is_whole_in(value: Any, known: Any, types: Any) -> bool:
 
 
 def _is_told(known: Any, types: Any) -> bool:
-    """Whether no part of a type was left open."""
+    """Returns whether all parts of a type are known."""
     if types.is_struct(known):
         return known.num_fields > 0 and all(_is_told(field.type, types) for field in known)
     if types.is_list(known):

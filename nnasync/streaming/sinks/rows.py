@@ -58,7 +58,7 @@ def _plain_row(item: Item) -> Row:
 
 
 def _builtin(value: Any) -> Any:
-    """What a result is made of, for encoders that know Python's own types only."""
+    """Returns a result as Python's own types, for encoders that know no others."""
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     if hasattr(type(value), "__struct_fields__"):
@@ -87,7 +87,7 @@ class _JsonLines:
 
 
 class _Table:
-    """Rows that have the columns of the first."""
+    """Turns items into rows that all have the columns of the first row."""
 
     def __init__(self, row: Callable[[Item], Row]) -> None:
         self._row = row

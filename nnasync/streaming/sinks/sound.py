@@ -71,7 +71,10 @@ class _Wave:
         self._add(samples)
 
     def _missing_before(self, item: Item, size: int) -> int:
-        """How many samples are missing between what was written and a hop; 0 if they are few."""
+        """Returns how many samples are missing between the end of the file and a hop.
+
+        It is 0 if they are few.
+        """
         after_first = self._timeline.position_ns(item) * self._rate_hz // 1_000_000_000
         missing = self._first_size + after_first - size - self._written - self._cut
         return missing if missing > _GAP_S * self._rate_hz else 0

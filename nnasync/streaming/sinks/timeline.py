@@ -26,7 +26,7 @@ def check_times(times: str) -> None:
 
 
 class Timeline:
-    """Positions in a recording that begins with `first`."""
+    """Computes the positions of items in a recording whose first item is `first`."""
 
     def __init__(self, first: Item, times: Times) -> None:
         self._first = first

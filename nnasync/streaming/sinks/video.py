@@ -122,12 +122,12 @@ class _Video:
 
 
 def _options(codec: str) -> dict[str, str]:
-    """Quick enough to record beside other work, and every second can be begun from."""
+    """Returns codec options that encode quickly, with a key picture every second for seeking."""
     return {"preset": "veryfast", "g": str(_GROUP)} if codec == "libx264" else {}
 
 
 def _pixels_for(codec: Any) -> str:
-    """The format of pictures that a codec names first, since it needs no options for that."""
+    """Returns the pixel format that a codec names first, since that needs no further options."""
     formats = codec.video_formats
     name: str = formats[0].name if formats else "yuv420p"
     return name
@@ -135,7 +135,7 @@ def _pixels_for(codec: Any) -> str:
 
 @contextlib.contextmanager
 def _told(path: str) -> Iterator[None]:
-    """Raise OSError, which who writes tells of, or InvalidArgument for what FFmpeg raises."""
+    """Turns errors of FFmpeg that are none of the system into InvalidArgument."""
     try:
         yield
     except (import_av().FFmpegError, ValueError) as error:

@@ -18,7 +18,7 @@ def find_configuration(
     environment: MutableMapping[str, str] = os.environ,
     exists: Callable[[str], bool] = os.path.isfile,
 ) -> None:
-    """Set both where they are not set and the system has the files; else change nothing."""
+    """Sets both variables where they are not set and the system has the files."""
     if exists(f"{FOLDER}/alsa.conf"):
         environment.setdefault("ALSA_CONFIG_DIR", FOLDER)
         environment.setdefault("ALSA_CONFIG_PATH", f"{FOLDER}/alsa.conf")

@@ -55,7 +55,7 @@ def audio_file(
 
 
 def _wav_hops(name: str, reading: Reading, rate_hz: int, hop: int) -> Iterator[tuple[int, Array]]:
-    """By the standard library where it can, else by PyAV; from a pipe, nothing is read twice."""
+    """Reads hops with the standard library where it can, else with PyAV; reads a pipe only once."""
     try:
         if is_pipe(name) or not _is_pcm(name, rate_hz):
             yield from _av_hops(name, reading, rate_hz, hop)
@@ -72,7 +72,7 @@ def _wav_hops(name: str, reading: Reading, rate_hz: int, hop: int) -> Iterator[t
 
 
 def _is_pcm(name: str, rate_hz: int) -> bool:
-    """Whether the file has plain samples of this rate."""
+    """Returns whether the file holds plain PCM samples of this rate."""
     try:
         with wave.open(name, "rb") as file:
             return file.getframerate() == rate_hz
@@ -81,7 +81,7 @@ def _is_pcm(name: str, rate_hz: int) -> bool:
 
 
 def pcm_to_float(data: bytes, sample_bytes: int, channels: int) -> Array:
-    """Little-endian PCM frames as mono float32; a frame that is cut off is left out."""
+    """Converts little-endian PCM frames to mono float32; drops a frame that is cut off."""
     frame_bytes = sample_bytes * channels
     raw = np.frombuffer(data, np.uint8)[: len(data) // frame_bytes * frame_bytes]
     if sample_bytes == 1:

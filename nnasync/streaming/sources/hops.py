@@ -45,14 +45,14 @@ class Hops:
         self.begin_anew()
 
     def begin_anew(self) -> None:
-        """What comes next goes with nothing that came before, and its times are later."""
+        """Begins anew: what comes next does not continue what came before, and has later times."""
         self._shape: tuple[object, ...] | None = None
         self._resampler: Any = None
         self._rest = np.empty(0, np.float32)
         self._end_ns: int | None = None
 
     def cut(self, frame: Any, end_ns: int) -> list[tuple[int, Array]]:
-        """The hops that a frame of PyAV completes, each with the time of its last sample.
+        """Returns the hops that a frame of PyAV completes, each with the time of its last sample.
 
         `end_ns` is when the last sample of the frame was captured. Samples before a hole in time
         that do not fill a hop are given up.
@@ -78,7 +78,7 @@ class Hops:
         return self._whole(self._resampled(frame))
 
     def _whole(self, parts: list[Array]) -> list[Array]:
-        """The hops that these samples complete."""
+        """Returns the hops that these samples complete, and keeps the rest."""
         samples = np.concatenate([self._rest, *parts])
         whole = samples.size // self._hop * self._hop
         self._rest = samples[whole:]
@@ -88,7 +88,7 @@ class Hops:
         ]
 
     def finish(self) -> list[Array]:
-        """What is left at the end, the last hop filled with zeros."""
+        """Returns what is left at the end, with the last hop filled with zeros."""
         parts = [] if self._resampler is None else self._drained()
         samples = np.concatenate([self._rest, *parts])
         self._rest = np.empty(0, np.float32)
@@ -96,7 +96,7 @@ class Hops:
         return list(padded.reshape(-1, self._hop))
 
     def _ahead(self, frame: Any) -> list[Array]:
-        """What a frame is resampled to, behind silence for what the resampler keeps of it."""
+        """Returns a resampled frame, behind as much silence as the resampler keeps back of it."""
         parts = self._resampled(frame)
         kept = frame.samples * self._rate_hz // frame.sample_rate - sum(map(len, parts))
         return [np.zeros(max(0, kept), np.float32), *parts]
@@ -126,5 +126,5 @@ class Hops:
 
 
 def _mono(frames: list[Any]) -> list[Array]:
-    """The samples of frames with a plane for each channel; a resampler without work gives None."""
+    """Returns the samples of frames that have one plane a channel, mixed to mono."""
     return [frame.to_ndarray().mean(axis=0, dtype=np.float32) for frame in frames if frame]

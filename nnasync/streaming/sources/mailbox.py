@@ -50,37 +50,40 @@ class Mailbox(Generic[T]):
             self._count(outcome, count)
 
     def end(self, error: Exception | None = None) -> None:
-        """Nothing follows what is there, but this error; from any thread, the first call counts."""
+        """Ends the queue with this error behind what is there; only the first call counts.
+
+        It may be called from any thread.
+        """
         with self._lock:
             if not self.is_ended:
                 self.is_ended, self._error = True, error
         self._wake()
 
     def discard(self) -> None:
-        """Throw away what is there: nobody will take it."""
+        """Throws away what is queued, because nobody will take it."""
         with self._lock:
             self._count(Outcome.DROPPED, len(self._values))
             self._values.clear()
 
     @property
     def must_wait(self) -> bool:
-        """Whether nothing is there to take, neither a value nor the end."""
+        """Returns whether the queue has neither a value nor its end to take."""
         return not self._values and not self.is_ended
 
     @property
     def losses(self) -> dict[Outcome, int]:
-        """How much was lost so far, and how."""
+        """Returns how many values were lost so far, by outcome."""
         with self._lock:
             return dict(self._losses)
 
     def take_losses(self) -> dict[Outcome, int]:
-        """How much was lost, and how, since this was asked last."""
+        """Returns how many values were lost since the last call of this method, by outcome."""
         losses = self.losses
         told, self._told = self._told, losses
         return {outcome: count - told.get(outcome, 0) for outcome, count in losses.items()}
 
     async def take(self) -> T:
-        """The oldest value that is there, waited for; others run in any case.
+        """Waits for the oldest value, and takes it; lets other tasks run in any case.
 
         Raises StopAsyncIteration at the end, or the error that ended it, once.
         """

@@ -14,7 +14,10 @@ from nnasync.streaming.sources.alsa import find_configuration
 
 
 def import_av() -> Any:
-    """The PyAV package; where it is missing, InvalidArgument with the line that installs it."""
+    """Returns the PyAV package.
+
+    Raises InvalidArgument with the install command if it is missing.
+    """
     try:
         import av
     except ImportError as error:
@@ -41,12 +44,12 @@ class Scaler:
             self._options = {}
 
     def scaled(self, frame: Any, width: int, height: int, pixels: str) -> Any:
-        """The frame in this size and format; itself if it has them."""
+        """Returns the frame in this size and format; the same frame if it has them already."""
         return self._reformatter.reformat(frame, width, height, pixels, **self._options)
 
 
 def end_of(frame: Any) -> int | None:
-    """The media time in nanoseconds at which a frame of PyAV ends: of sound, its last sample's."""
+    """Returns the media time in nanoseconds at which a frame ends; None if it tells no time."""
     base = frame.time_base
     if frame.pts is None or not base:
         return None
@@ -56,7 +59,7 @@ def end_of(frame: Any) -> int | None:
 
 
 def of_device(message: str, _cause: BaseException | None = None) -> NNError:
-    """DeviceUnavailable: a device that cannot be read now may be there again later."""
+    """Returns DeviceUnavailable, since the device may be there again later."""
     return DeviceUnavailable(message)
 
 
@@ -132,7 +135,7 @@ def opened_container(
 
 
 def hint(name: str, device: str, number: int | None) -> str:
-    """What the system's word for an error does not say: what there is instead."""
+    """Returns a hint for an error of the system: which devices there are, or what is missing."""
     if device == "alsa":
         return "; `arecord -L` lists the names of microphones"
     if device and number == errno.ENOTTY:
@@ -148,7 +151,10 @@ def hint(name: str, device: str, number: int | None) -> str:
 
 
 def _limited(name: str, reading: Reading) -> dict[str, str]:
-    """Options with a limit for each read of the network; PyAV's own does not cover probing."""
+    """Returns FFmpeg options that limit each read of the network.
+
+    PyAV's own limit excludes probing.
+    """
     if "://" not in name or reading.read_timeout_s is None:
         return {}
     return {"rw_timeout": str(round(reading.read_timeout_s * 1e6))}

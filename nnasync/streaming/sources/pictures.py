@@ -52,7 +52,7 @@ class Pictures:
         self._scaler = Scaler()
 
     def picture(self, frame: Any) -> Any:
-        """What a frame of PyAV becomes.
+        """Returns the picture that a frame of PyAV becomes.
 
         Raises ResourceExhaustedTransient where there is no memory or descriptor for an image.
         """

@@ -11,7 +11,7 @@ from nnasync.streaming.pacing import Pacer
 
 
 class _Pulled(Protocol):
-    """The input of a source: pairs of a time in nanoseconds and the data."""
+    """What a source pulls its items from: pairs of a time in nanoseconds and the data."""
 
     async def __anext__(self) -> tuple[int, Any]: ...
 
@@ -34,7 +34,7 @@ class _Source:
         raise NotImplementedError
 
     async def ready(self) -> None:
-        """Open it and wait for its first item, which then comes in time; raises what reading does.
+        """Opens the source and waits for its first item; raises what reading raises.
 
         The item is the first one that iterating gives. An empty recording is ready, too.
         """
@@ -62,7 +62,7 @@ class _Source:
 
 
 class RecordedSource(_Source):
-    """Items of a recording; the times that are pulled are positions in it, and `pacer` waits."""
+    """Iterates over a recording: the times that are pulled are positions in it; `pacer` waits."""
 
     def __init__(self, pulled: _Pulled, pacer: Pacer) -> None:
         super().__init__(pulled)
@@ -83,7 +83,7 @@ class RecordedSource(_Source):
 
 
 class LiveSource(_Source):
-    """Items of a device; the times that are pulled are those of their capture.
+    """Iterates over what a device delivers: the times that are pulled are those of capture.
 
     `take_losses` tells what the device or the connection lost since it was asked last, by outcome;
     `epoch` tells which connection the last item came by.
@@ -129,5 +129,5 @@ class Generated:
         return self._position_ns(index), await data if isinstance(data, Awaitable) else data
 
     async def aclose(self) -> None:
-        """Make nothing any more."""
+        """Makes no more items."""
         self._count = 0

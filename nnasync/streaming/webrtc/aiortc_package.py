@@ -20,7 +20,7 @@ _MOST_PIECES = 8192
 
 
 def import_aiortc() -> Any:
-    """The package; raises InvalidArgument where it is missing, BadState on trio."""
+    """Returns the aiortc package; raises InvalidArgument where it is missing, BadState on trio."""
     if Wakeup.current().is_trio:
         raise BadState("WebRTC needs asyncio or uvloop: aiortc does not run on trio")
     try:
@@ -33,7 +33,7 @@ def import_aiortc() -> Any:
 
 
 def limit_unfinished(sctp: Any, most_bytes: int, flooded: Callable[[], object]) -> None:
-    """Have `flooded` called in place of keeping more than `most_bytes` of unfinished messages.
+    """Calls `flooded` where a peer has sent more than `most_bytes` of messages that are incomplete.
 
     aiortc keeps whatever comes. It knows how much that is by the window that it tells the peer,
     which a peer may ignore; it has no public way to either of them. How many pieces it keeps is

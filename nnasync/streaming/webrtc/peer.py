@@ -46,7 +46,7 @@ class PeerStatistics(Struct, frozen=True):
 
 
 def accept(offer: str, *, shows: bool = False, limits: PeerLimits | None = None) -> Peer:
-    """The connection that a peer offers; enter it to have the answer.
+    """Accepts the connection that a peer offers; entering the result makes the answer.
 
     `offer` is the session description (SDP) that the peer made. With `shows`, pictures may be sent
     back (`Peer.show`) to a peer that offers to receive some. Raises InvalidArgument for an offer
@@ -185,7 +185,7 @@ class Peer:
         return True
 
     async def messages(self) -> AsyncIterator[str | bytes]:
-        """What the peer says over its data channels, until it is gone."""
+        """Yields the messages that the peer sends over its data channels, until it is gone."""
         while True:
             try:
                 message = await self._messages.take()
@@ -261,7 +261,7 @@ class Peer:
         self.answer = connection.localDescription.sdp
 
     async def _limit_connecting(self) -> None:
-        """Give a peer up that does not come."""
+        """Gives the peer up if no connection is made in time."""
         limit_s = self._limits.connect_timeout_s
         with anyio.move_on_after(limit_s):
             await self._connected.wait()
@@ -278,7 +278,7 @@ class Peer:
         self._connected.set()
 
     def _give_up(self, error: Exception) -> None:
-        """Close the connection to a peer that sends what it must not."""
+        """Closes the connection to a peer that sends what it must not."""
         if not self._closed.is_set() and self._tasks is not None:
             self._lose(error)
             self._tasks.start_soon(self._connection.close)

@@ -28,7 +28,7 @@ _PACKET_NS = 20_000_000
 
 
 class IncomingTrack:
-    """What one kind of medium from the peer is kept in, whether its track is there yet or not."""
+    """Keeps what one medium of the peer delivers, whether its track has begun yet or not."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -37,7 +37,10 @@ class IncomingTrack:
         self.received = 0
 
     async def pump(self, track: Any, most_pixels: int) -> DeviceUnavailable | None:
-        """Empty the queue of aiortc's track until it ends, or the error of too large a picture."""
+        """Empties the queue of aiortc's track to its end.
+
+        Returns the error of too large a picture.
+        """
         clock = MediaClock()
         try:
             while True:
@@ -66,7 +69,7 @@ def _lost(kind: str, error: Exception) -> DeviceUnavailable:
 
 
 class _Taken:
-    """What a source pulls from a track."""
+    """Pulls for a source what a track delivers."""
 
     def __init__(self, track: IncomingTrack, limit_s: float | None) -> None:
         self._track = track
@@ -86,7 +89,7 @@ class _Taken:
 
 
 class FramesOf(_Taken):
-    """Pictures of a track; only those that are taken are converted, on a thread."""
+    """Pulls the pictures of a track; only those that are taken are converted, on a thread."""
 
     def __init__(self, track: IncomingTrack, pictures: Pictures, limit_s: float | None) -> None:
         super().__init__(track, limit_s)
@@ -103,7 +106,7 @@ class FramesOf(_Taken):
 
 
 class HopsOf(_Taken):
-    """Hops of a track."""
+    """Pulls the sound of a track as hops."""
 
     def __init__(self, track: IncomingTrack, rate_hz: int, hop: int, limit_s: float | None) -> None:
         hops = Hops(rate_hz, hop)
@@ -128,7 +131,7 @@ class HopsOf(_Taken):
         return lost
 
     async def aclose(self) -> None:
-        """Nothing more is wanted; what is left is counted as lost."""
+        """Ends the pulling; what is left counts as lost."""
         await super().aclose()
         self._left += len(self._cut)
         self._cut.clear()
