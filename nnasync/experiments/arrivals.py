@@ -40,7 +40,7 @@ BLOCK = 4096
 
 
 class Periodic(Kind, frozen=True):
-    """A request every `period_ms`, from `phase_ms` on, each up to `jitter_ms` later (uniform)."""
+    """Requests at a fixed period, from `phase_ms` on, each up to `jitter_ms` late (uniform)."""
 
     period_ms: float
     phase_ms: float = 0.0
@@ -59,15 +59,15 @@ class Periodic(Kind, frozen=True):
 
     @property
     def mean_rate_hz(self) -> float:
-        """Requests per second in the long run."""
+        """Returns the requests per second in the long run."""
         return 1e3 / self.period_ms
 
     def scaled(self, factor: float) -> Periodic:
-        """The same process, `factor` times as fast."""
+        """Returns the same process, `factor` times as fast."""
         return Periodic(self.period_ms / factor, self.phase_ms / factor, self.jitter_ms / factor)
 
     def blocks(self, rng: np.random.Generator) -> Iterator[Times]:
-        """Planned times in nanoseconds, without end."""
+        """Yields planned times in nanoseconds, without end."""
         first = 0
         while True:
             numbers = np.arange(first, first + BLOCK, dtype=np.float64)
@@ -88,15 +88,15 @@ class Poisson(Kind, frozen=True):
 
     @property
     def mean_rate_hz(self) -> float:
-        """Requests per second in the long run."""
+        """Returns the requests per second in the long run."""
         return self.rate_hz
 
     def scaled(self, factor: float) -> Poisson:
-        """The same process, `factor` times as fast."""
+        """Returns the same process, `factor` times as fast."""
         return Poisson(self.rate_hz * factor)
 
     def blocks(self, rng: np.random.Generator) -> Iterator[Times]:
-        """Planned times in nanoseconds, without end."""
+        """Yields planned times in nanoseconds, without end."""
         mean_ns = 1e9 / self.rate_hz
         now_ns = 0.0
         while True:
@@ -117,15 +117,15 @@ class Gamma(Kind, frozen=True):
 
     @property
     def mean_rate_hz(self) -> float:
-        """Requests per second in the long run."""
+        """Returns the requests per second in the long run."""
         return self.rate_hz
 
     def scaled(self, factor: float) -> Gamma:
-        """The same process, `factor` times as fast."""
+        """Returns the same process, `factor` times as fast."""
         return Gamma(self.rate_hz * factor, self.cv)
 
     def blocks(self, rng: np.random.Generator) -> Iterator[Times]:
-        """Planned times in nanoseconds, without end."""
+        """Yields planned times in nanoseconds, without end."""
         shape = self.cv**-2
         scale_ns = 1e9 / (self.rate_hz * shape)
         now_ns = 0.0
@@ -159,15 +159,15 @@ class OnOff(Kind, frozen=True):
 
     @property
     def mean_rate_hz(self) -> float:
-        """Requests per second in the long run."""
+        """Returns the requests per second in the long run."""
         return self.rate_hz * self.on_ms / (self.on_ms + self.off_ms)
 
     def scaled(self, factor: float) -> OnOff:
-        """As many periods, with `factor` times as many requests in them."""
+        """Returns the process with the same periods, and `factor` times the requests in them."""
         return OnOff(self.rate_hz * factor, self.on_ms, self.off_ms)
 
     def blocks(self, rng: np.random.Generator) -> Iterator[Times]:
-        """Planned times in nanoseconds, without end.
+        """Yields planned times in nanoseconds, without end.
 
         The Poisson process runs in the time that is on; the pauses before an instant of that time
         are added afterwards.
@@ -205,7 +205,7 @@ class ClosedLoop(Kind, frozen=True):
         at_least("think_ms", self.think_ms, 0)
 
     def thinking(self, rng: np.random.Generator) -> Iterator[int]:
-        """Times to think in nanoseconds, without end, in the order in which callers need them."""
+        """Yields times to think in nanoseconds, without end, as callers need them."""
         mean_ns = self.think_ms * 1e6
         while True:
             if self.think == "constant" or mean_ns == 0:
@@ -238,7 +238,7 @@ class Trace(Kind, frozen=True):
 
     @property
     def mean_rate_hz(self) -> float:
-        """Requests per second; reads the whole file, and raises what reading raises."""
+        """Returns the requests per second; reads the whole file, and raises what reading raises."""
         count, last_ns = 0, 0
         for block in self.rows(with_costs=False):
             count += len(block.times_ns)
@@ -246,11 +246,11 @@ class Trace(Kind, frozen=True):
         return (count - 1) * 1e9 / last_ns if count > 1 and last_ns else 0.0
 
     def scaled(self, factor: float) -> Trace:
-        """The same file, `factor` times as fast."""
+        """Returns the same trace, `factor` times as fast."""
         return msgspec.structs.replace(self, speed=self.speed * factor)
 
     def rows(self, *, with_costs: bool) -> Iterator[TraceBlock]:
-        """Planned times and costs in nanoseconds, until the file ends.
+        """Yields planned times and costs in nanoseconds, until the file ends.
 
         Raises ExperimentError where the file is not as it should be; see `read_trace`.
         """

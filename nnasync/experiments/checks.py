@@ -98,7 +98,7 @@ def startable(what: str, rate_hz: float) -> None:
 
 
 def whole_ns(values_ns: NDArray[np.float64], least_ns: int = 0) -> NDArray[np.int64]:
-    """Whole nanoseconds of numbers of any size: what is beyond measure is the longest there is."""
+    """Rounds numbers to whole nanoseconds, and limits them to the longest time that there is."""
     return np.clip(np.rint(values_ns), least_ns, _LONGEST_NS).astype(np.int64)
 
 
@@ -110,5 +110,5 @@ def _at_most(what: str, value: float, most: float) -> None:
 
 
 def to_ns(duration_ms: float) -> int:
-    """Milliseconds, as people write them, in whole nanoseconds."""
+    """Converts milliseconds, as people write them, to whole nanoseconds."""
     return round(duration_ms * 1e6)

@@ -8,7 +8,10 @@ from nnasync.experiments.workload import Stream
 
 
 def client_numbers(streams: Iterable[Stream]) -> dict[str, int]:
-    """Clients by name: the application, "", is 0, the others count from 1 as they appear."""
+    """Returns a number for each client's name.
+
+    The application, "", is 0; the others count from 1 in the order of their first stream.
+    """
     numbers = {"": 0}
     for stream in streams:
         numbers.setdefault(stream.client, len(numbers))

@@ -33,24 +33,24 @@ class Change(msgspec.Struct, frozen=True):
 
     @property
     def ratio(self) -> float | None:
-        """The later mean as a multiple of the earlier one."""
+        """Returns the later mean as a multiple of the earlier one; None where that is 0."""
         return self.after.mean / self.before.mean if self.before.mean else None
 
     @property
     def is_clear(self) -> bool:
-        """Whether the difference is more than what repeats differ by."""
+        """Returns whether the difference is more than repeats differ by."""
         return not self.before.overlaps(self.after)
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """All changes, and how many points of each result the other one does not have."""
+    """All changes between two results, and how many points each has that the other has not."""
 
     changes: tuple[Change, ...]
     only_before: int
     only_after: int
 
     def rows(self) -> list[dict[str, Any]]:
-        """The changes as flat rows; half-widths of 95 % intervals end in `_half`."""
+        """Returns the changes as flat rows; half-widths of 95 % intervals end in `_half`."""
         return [_row(change) for change in self.changes]
 
     def to_pandas(self) -> Any:

@@ -44,11 +44,11 @@ class Constant(Kind, frozen=True):
 
     @property
     def mean_ns(self) -> float:
-        """The expected cost."""
+        """Returns the expected cost in nanoseconds."""
         return self.ms * 1e6
 
     def draw(self, rng: np.random.Generator, count: int) -> CostsNs:
-        """So many costs in nanoseconds."""
+        """Draws `count` costs in nanoseconds."""
         return np.full(count, max(1, round(self.ms * 1e6)), np.int64)
 
 
@@ -62,11 +62,11 @@ class Exponential(Kind, frozen=True):
 
     @property
     def mean_ns(self) -> float:
-        """The expected cost."""
+        """Returns the expected cost in nanoseconds."""
         return self.mean_ms * 1e6
 
     def draw(self, rng: np.random.Generator, count: int) -> CostsNs:
-        """So many costs in nanoseconds."""
+        """Draws `count` costs in nanoseconds."""
         return _whole(rng.exponential(self.mean_ms * 1e6, count))
 
 
@@ -82,11 +82,11 @@ class Lognormal(Kind, frozen=True):
 
     @property
     def mean_ns(self) -> float:
-        """The expected cost."""
+        """Returns the expected cost in nanoseconds."""
         return self.mean_ms * 1e6
 
     def draw(self, rng: np.random.Generator, count: int) -> CostsNs:
-        """So many costs in nanoseconds."""
+        """Draws `count` costs in nanoseconds."""
         return _whole(self.mean_ms * 1e6 * _factors(rng, self.cv, count))
 
 
@@ -121,12 +121,12 @@ class Histogram(Kind, frozen=True):
 
     @property
     def mean_ns(self) -> float:
-        """The expected cost."""
+        """Returns the expected cost in nanoseconds."""
         edges = np.array(self.edges_ms)
         return float(np.dot((edges[:-1] + edges[1:]) / 2, self.counts) / sum(self.counts) * 1e6)
 
     def draw(self, rng: np.random.Generator, count: int) -> CostsNs:
-        """So many costs in nanoseconds."""
+        """Draws `count` costs in nanoseconds."""
         shares = np.concatenate(([0.0], np.cumsum(self.counts) / sum(self.counts)))
         return _whole(np.interp(rng.random(count), shares, np.array(self.edges_ms) * 1e6))
 
@@ -151,17 +151,17 @@ class Steps(Kind, frozen=True):
 
     @property
     def mean_ns(self) -> float:
-        """The expected cost."""
+        """Returns the expected cost in nanoseconds."""
         return sum(self.steps_ms) * 1e6
 
     @property
     def borders(self) -> tuple[float, ...]:
-        """The shares of a request's length at which its steps end; the last one is 1."""
+        """Returns the shares of a request's length at which its steps end; the last one is 1."""
         ends = np.cumsum(self.steps_ms)
         return tuple((ends / ends[-1]).tolist())
 
     def draw(self, rng: np.random.Generator, count: int) -> CostsNs:
-        """So many costs in nanoseconds."""
+        """Draws `count` costs in nanoseconds."""
         return _whole(self.mean_ns * _factors(rng, self.cv, count))
 
 
@@ -175,7 +175,7 @@ class Recorded(Kind, frozen=True):
 
     @property
     def mean_ns(self) -> float:
-        """The expected cost, as far as it was said."""
+        """Returns the expected cost in nanoseconds; raises ExperimentError without a `mean_ms`."""
         return self.mean_ms * 1e6
 
 
@@ -243,7 +243,7 @@ class Network(Kind, frozen=True):
             at_least(f"beside.{name}", times, 1)
 
     def steps(self) -> Steps:
-        """The measured steps, as a cost; raises ExperimentError where there are none."""
+        """Returns the measured steps as a cost; raises ExperimentError where none were measured."""
         if not self.steps_ms:
             raise ExperimentError(
                 f"the steps of {self.model} are not known: measure them, or run it for real"
@@ -252,12 +252,15 @@ class Network(Kind, frozen=True):
 
     @property
     def mean_ns(self) -> float:
-        """The expected cost; raises ExperimentError as long as the steps are not known."""
+        """Returns the expected cost in nanoseconds.
+
+        Raises ExperimentError without measured steps.
+        """
         mean_ns = self.steps().mean_ns
         return mean_ns if self.times is None else float(np.mean(self.times.usual_ms)) * 1e6
 
     def draw(self, rng: np.random.Generator, count: int) -> CostsNs:
-        """So many costs in nanoseconds; raises ExperimentError as long as they are not known."""
+        """Draws `count` costs in nanoseconds; raises ExperimentError without measured steps."""
         if self.times is None:
             return self.steps().draw(rng, count)
         return _whole(rng.choice(np.array(self.times.usual_ms) * 1e6, count))
@@ -283,13 +286,13 @@ class Batching(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         at_least("each", self.each, 0, 1)
 
     def cost_ns(self, costs_ns: Sequence[float]) -> int:
-        """What a run of requests of such costs takes."""
+        """Returns the cost of one run of requests that alone would cost so much."""
         longest_ns = max(costs_ns)
         return round(longest_ns + self.each * (sum(costs_ns) - longest_ns))
 
 
 def _factors(rng: np.random.Generator, cv: float, count: int) -> NDArray[np.float64]:
-    """Lognormal numbers with mean 1."""
+    """Draws lognormal numbers with mean 1 and this coefficient of variation."""
     variance = math.log1p(cv * cv)
     return rng.lognormal(-variance / 2, math.sqrt(variance), count)
 

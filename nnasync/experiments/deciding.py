@@ -19,7 +19,7 @@ from nnasync.experiments.run_of_point import Run
 
 
 def looks(experiment: Experiment) -> tuple[int, ...]:
-    """After how many real repeats it is looked whether a point is decided."""
+    """Returns the numbers of real repeats after which it is tested whether a point is decided."""
     found = [experiment.real_repeats]
     while found[-1] < experiment.real_most:
         found.append(min(2 * found[-1], experiment.real_most))
@@ -27,14 +27,14 @@ def looks(experiment: Experiment) -> tuple[int, ...]:
 
 
 def confidence_of(experiment: Experiment) -> float:
-    """The confidence of each look, so that all of them together have the usual one."""
+    """Returns the confidence of each look that gives all looks together a confidence of 95 %."""
     return 1 - (1 - CONFIDENCE) / len(looks(experiment))
 
 
 def undecided(
     points: Sequence[Point], runs: Sequence[Run], networks: Collection[str], confidence: float
 ) -> list[Point]:
-    """The points at which more repeats could tell whether a stream is within its limits."""
+    """Returns the points at which more repeats could tell whether a stream is within its limits."""
     found = {
         error.point
         for error in fidelity_of(runs, networks, confidence=confidence)

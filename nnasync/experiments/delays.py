@@ -33,7 +33,10 @@ _BLOCK = 1024
 
 
 class AfterRest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A delay of a loop that has had nothing to do for `from_ns` at least, as `Delays` has them."""
+    """The values of a delay after the loop had nothing to do for `from_ns` at least.
+
+    See `Delays`.
+    """
 
     from_ns: int
     values_ns: tuple[int, ...]
@@ -86,7 +89,7 @@ _NAMES = (
 
 
 def middle_of(found: Sequence[Delays]) -> Delays:
-    """Each quantile is the median of those of several measurements."""
+    """Combines several measurements: each quantile is the median of theirs."""
     middle = {name: _median([getattr(each, name) for each in found]) for name in _NAMES}
     return Delays(
         **middle,
@@ -96,7 +99,7 @@ def middle_of(found: Sequence[Delays]) -> Delays:
 
 
 def _middle_after(found: Sequence[tuple[AfterRest, ...]]) -> tuple[AfterRest, ...]:
-    """What is known of rests that most of the measurements had."""
+    """Combines the delays after rests that most of the measurements have."""
     groups: dict[int, list[tuple[int, ...]]] = {}
     for after in itertools.chain(*found):
         groups.setdefault(after.from_ns, []).append(after.values_ns)
@@ -119,7 +122,7 @@ def _check(name: str, values: Sequence[int]) -> None:
 
 
 def draws(values: Sequence[T], *seeds: int) -> Iterator[T]:
-    """Endlessly one of these values, each as likely as any other; always the same for these seeds.
+    """Yields these values at random without end, each as likely; the seeds fix their order.
 
     One value alone is repeated.
     """

@@ -21,7 +21,7 @@ _FEW, _ENOUGH = 5, 20
 
 
 class _Late(NamedTuple):
-    """A delay, when it began, and how long the loop had done nothing by then; negative: unknown."""
+    """A delay: when it began, and how long the loop had been idle by then (negative: unknown)."""
 
     at_ns: int
     delay_ns: int
@@ -29,7 +29,7 @@ class _Late(NamedTuple):
 
 
 class _Seen(NamedTuple):
-    """All delays of a run."""
+    """All delays that were seen in a run, by kind."""
 
     told: list[_Late]
     comes: list[_Late]
@@ -41,12 +41,12 @@ class _Seen(NamedTuple):
 
     @classmethod
     def nothing(cls) -> _Seen:
-        """No delays yet."""
+        """Returns an object without any delays yet."""
         return cls(*([] for _ in cls._fields))
 
 
 def delays_of(run: RunResult, cost_ns: int, call_ns: int) -> Delays:
-    """The delays of a real run of one stream, of which every request was kept.
+    """Returns the delays in a real run of one stream of which every request was recorded.
 
     Each request costs `cost_ns`; `call_ns` is how long a call keeps the loop, half of it before
     the submission and half after the answer.
@@ -58,7 +58,7 @@ def delays_of(run: RunResult, cost_ns: int, call_ns: int) -> Delays:
 
 
 def delays_by_company(runs: Sequence[RunResult], call_ns: int) -> tuple[Delays, ...]:
-    """The delays of real runs of networks, by how many workers were at work from then on.
+    """Returns the delays in real runs of networks, one for each number of workers at work.
 
     From none to as many as there are cores. Whoever wakes the loop and goes on with what waits
     keeps its core busy, so that requests that wait count as those that run. Where that many hardly
@@ -71,7 +71,7 @@ def delays_by_company(runs: Sequence[RunResult], call_ns: int) -> tuple[Delays, 
 
 
 def quantiles(values: Sequence[int]) -> tuple[int, ...]:
-    """Some quantiles of all values, evenly spaced; none is negative."""
+    """Returns evenly spaced quantiles of all values, with negative ones set to 0."""
     if not values:
         return (0,)
     shares = (np.arange(KEPT) + 0.5) / KEPT
@@ -80,7 +80,7 @@ def quantiles(values: Sequence[int]) -> tuple[int, ...]:
 
 
 def _by_company(run: RunResult, call_ns: int) -> list[_Seen]:
-    """Delays by how many workers were at work when they began, but for those that joined others."""
+    """Groups delays by how many requests waited or ran when they began."""
     ran = runs_of(run)
     queued_ns = sorted(each.row.queued_ns for each in ran)
     ended_ns = sorted(each.ended_ns for each in ran)
@@ -98,7 +98,7 @@ def _by_company(run: RunResult, call_ns: int) -> list[_Seen]:
 
 
 def _firsts(*kinds: list[_Late]) -> list[list[_Late]]:
-    """Of the delays of one thread those that began while nobody waited for it."""
+    """Returns the delays of one thread that began while nobody else waited for it."""
     found: list[list[_Late]] = [[] for _ in kinds]
     until_ns = -1
     for each, kind in sorted((each, kind) for kind, part in enumerate(kinds) for each in part):
@@ -109,7 +109,7 @@ def _firsts(*kinds: list[_Late]) -> list[list[_Late]]:
 
 
 def _turns(*kinds: list[_Late]) -> list[list[_Late]]:
-    """How long the loop took for what had waited since before it was done with something else."""
+    """Returns how long the loop took for each event that had waited while it was busy."""
     found: list[list[_Late]] = [[] for _ in kinds]
     done = sorted(
         (each.at_ns + each.delay_ns, each.at_ns, kind)
@@ -127,7 +127,7 @@ def _pooled(seen: Sequence[_Seen]) -> _Seen:
 
 
 def _nearest(seen: Sequence[_Seen], number: int) -> _Seen:
-    """Each kind of delays where enough are known, as near to this number as possible."""
+    """Returns for each kind of delay those at the nearest number for which enough are known."""
     parts: list[list[_Late]] = []
     for place in range(len(_Seen._fields)):
         known = [n for n, each in enumerate(seen) if len(each[place]) >= _ENOUGH]
@@ -137,7 +137,7 @@ def _nearest(seen: Sequence[_Seen], number: int) -> _Seen:
 
 
 def _seen(ran: Sequence[Ran], call_ns: int) -> _Seen:
-    """The delays of what ran in one piece."""
+    """Returns the delays of requests that ran in one piece."""
     ran = [each for each in ran if each.pieces == 1]
     half_ns = call_ns // 2
     busy_ns = sorted(itertools.chain(*((each.row.queued_ns, each.row.ended_ns) for each in ran)))
@@ -179,7 +179,7 @@ def _delays(seen: _Seen, device_ns: Sequence[int]) -> Delays:
 
 
 def _after_rests(delays: Sequence[_Late]) -> Iterator[AfterRest]:
-    """Delays by how long the loop had done nothing before."""
+    """Groups delays by how long the loop had been idle before; yields them, shortest rest first."""
     found: list[list[int]] = [[] for _ in RESTS_NS]
     for each in delays:
         if each.rested_ns >= 0:
@@ -190,7 +190,7 @@ def _after_rests(delays: Sequence[_Late]) -> Iterator[AfterRest]:
 
 
 def _follows(ran: Sequence[Ran]) -> Iterator[_Late]:
-    """What passed until a worker that had just ended something began the next."""
+    """Yields the times from the end of a worker's run to its begin of the next that was waiting."""
     ended_ns = sorted(each.ended_ns for each in ran)
     for each in ran:
         before = bisect.bisect_right(ended_ns, each.began_ns) - 1

@@ -72,7 +72,7 @@ class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         Workload(self.streams)
 
     def points(self) -> tuple[Point, ...]:
-        """Every combination of the sweep, checked.
+        """Returns every combination of the sweep, checked.
 
         Raises:
             ExperimentError: A value is not legal, or a key of the sweep names nothing; the message
@@ -113,17 +113,17 @@ class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @property
     def networks(self) -> frozenset[str]:
-        """The streams that run real networks."""
+        """Returns the names of the streams that run real networks."""
         return frozenset(s.name for s in self.streams if isinstance(s.cost, Network))
 
     @property
     def has_unmeasured(self) -> bool:
-        """Whether a stream runs a network that does not say what it costs."""
+        """Returns whether a stream runs a network whose cost is not stated."""
         costs = (stream.cost for stream in self.streams)
         return any(isinstance(cost, Network) and not cost.steps_ms for cost in costs)
 
     def only(self, values: Mapping[str, Sequence[str]]) -> Experiment:
-        """The same experiment with fewer points: of these keys of the sweep these values alone.
+        """Returns the experiment with only those points that have these values of the sweep.
 
         Values are given as tables and charts show them: `{"load": ["0.5"], "policy": ["edf"]}`.
 
@@ -134,7 +134,7 @@ class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         return replace(self, sweep={**self.sweep, **fewer})
 
     def workload(self) -> Workload:
-        """The streams, scaled to the load.
+        """Returns the streams, with their rates scaled to the load.
 
         Raises:
             ExperimentError: There is a load, and nothing that it could scale; or what `scaled`
@@ -155,7 +155,7 @@ class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         return Workload(tuple(by_name[stream.name] for stream in self.streams))
 
     def make_policy(self) -> Policy | None:
-        """A policy of its own for one run; None is the default rule.
+        """Returns a new policy object for one run; None stands for the default rule.
 
         Raises:
             ExperimentError: There is no such policy, or it does not take such parameters.
@@ -170,7 +170,7 @@ class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
             raise ExperimentError(f"policy: {error}") from error
 
     def _by_number(self, clients: Any) -> Any:
-        """A table by names of clients as one by their numbers, in the order of the streams."""
+        """Returns a table with clients' names for keys with their numbers for keys instead."""
         names = client_numbers(self.streams)
         if not isinstance(clients, Mapping):
             raise ExperimentError(f"policy.clients is a table by names of clients, not {clients!r}")
@@ -191,7 +191,7 @@ class Point(msgspec.Struct, frozen=True):
 
 
 def experiment_of(document: dict[str, Any]) -> Experiment:
-    """The experiment of a document, such as a decoded file.
+    """Builds an experiment from a document, such as a decoded file.
 
     Raises:
         ExperimentError: A key or a value is not legal; the message begins with the path of the key.
@@ -203,13 +203,13 @@ def experiment_of(document: dict[str, Any]) -> Experiment:
 
 
 def at_point(error: Exception, values: Mapping[str, float | str]) -> ExperimentError:
-    """What went wrong, with the values of the sweep at which it did."""
+    """Returns the error with a message that also names the values of the sweep."""
     where = ", ".join(f"{key} = {value}" for key, value in values.items())
     return ExperimentError(f"{error} (where {where})" if where else str(error))
 
 
 def _key_first(message: str, document: dict[str, Any]) -> str:
-    """What msgspec says of a value, after the path of its key as it stands in a file."""
+    """Returns the message of msgspec with the path of the key, as in the file, put first."""
     found = _PLACE.match(message)
     path, text = (found["path"], found["text"]) if found else ("", message)
     told = with_hint(text, path, document, Experiment)
@@ -217,7 +217,7 @@ def _key_first(message: str, document: dict[str, Any]) -> str:
 
 
 def _checked(values: dict[str, float | str], document: dict[str, Any]) -> Experiment:
-    """The experiment at one point, with streams and a policy that can be made."""
+    """Builds the experiment at one point; checks that its streams and its policy can be made."""
     try:
         experiment = experiment_of(document)
         experiment.check_names()

@@ -33,7 +33,7 @@ Verdict = Literal["within", "outside", "cannot tell"]
 
 
 class Fidelity(msgspec.Struct, frozen=True):
-    """The error of one stream at one point.
+    """How far a simulation of one stream at one point is off the real runs.
 
     mean and p99: (simulated - real) / real; None where one of them is not known. attainment:
     simulated - real, in shares, so 0.01 is one point. `limit` is how far off latencies may be,
@@ -54,16 +54,16 @@ class Fidelity(msgspec.Struct, frozen=True):
 
     @property
     def is_near(self) -> bool:
-        """Whether every known error is within its limit."""
+        """Returns whether every known error is within its limit."""
         return not self.far()
 
     def far(self) -> tuple[str, ...]:
-        """What is not within its limit: of mean, p99 and attainment."""
+        """Returns which of mean, p99 and attainment are not within their limits."""
         return tuple(name for name, error, limit in self._errors() if abs(error) > limit)
 
     @property
     def verdict(self) -> Verdict:
-        """Whether the simulation is within its limits, as far as the real runs allow to tell."""
+        """Returns whether the simulation is within its limits, as far as the real runs can tell."""
         if self.is_disturbed:
             return "cannot tell"
         errors = [(abs(error), self._half(name), limit) for name, error, limit in self._errors()]
@@ -74,7 +74,7 @@ class Fidelity(msgspec.Struct, frozen=True):
 
     @property
     def why(self) -> str:
-        """Why there is no verdict; empty where there is one."""
+        """Returns why there is no verdict; empty where there is one."""
         if self.verdict != "cannot tell":
             return ""
         if self.is_disturbed:
@@ -83,11 +83,11 @@ class Fidelity(msgspec.Struct, frozen=True):
 
     @property
     def told(self) -> str:
-        """The verdict, and the reason where there is none."""
+        """Returns the verdict in words, with the reason where there is none."""
         return ": ".join(filter(None, (self.verdict, self.why)))
 
     def _errors(self) -> Iterator[tuple[str, float, float]]:
-        """What is known, with its limit."""
+        """Yields the name, the value and the limit of each known error."""
         if self.mean is not None:
             yield "mean", self.mean, self.limit
         if self.p99 is not None:
@@ -96,7 +96,7 @@ class Fidelity(msgspec.Struct, frozen=True):
             yield "attainment", self.attainment, ATTAINMENT_LIMIT
 
     def _half(self, name: str) -> float:
-        """Half of an interval; one repeat says nothing of chance, and so anything might be."""
+        """Returns the half-width of an error's interval; infinite for one repeat alone."""
         found = self.intervals.get(name)
         if found is None:
             return 0.0
@@ -106,7 +106,7 @@ class Fidelity(msgspec.Struct, frozen=True):
 def fidelity_of(
     runs: Sequence[Run], networks: Collection[str] = (), *, confidence: float = CONFIDENCE
 ) -> tuple[Fidelity, ...]:
-    """The errors wherever a point was simulated and run for real, over the repeats that were both.
+    """Compares real and simulated runs at each point; pairs are repeats that were run as both.
 
     Disturbed repeats are left out where others of the point were not. `networks` are the streams of
     real networks, for which the limit is a wider one; `confidence` is that of the intervals.
@@ -130,12 +130,12 @@ def fidelity_of(
 
 
 def limits_told(errors: Sequence[Fidelity]) -> str:
-    """The limits of the latencies of these errors, in words."""
+    """Returns the limits for the latencies of these errors, in words."""
     return " or ".join(f"{limit:.0%}" for limit in sorted({each.limit for each in errors}))
 
 
 def summed_up(errors: Sequence[Fidelity]) -> str:
-    """How many cases have which verdict, in words: "20 within, 3 outside, 1 cannot tell"."""
+    """Returns how many cases have which verdict, as "20 within, 3 outside, 1 cannot tell"."""
     counts: dict[Verdict, int] = {"within": 0, "outside": 0, "cannot tell": 0}
     for each in errors:
         counts[each.verdict] += 1
@@ -175,7 +175,7 @@ def _measures(run: Run, name: str) -> dict[str, float]:
 
 
 def _ratio(pairs: Sequence[tuple[float, float]], confidence: float) -> Interval | None:
-    """By how much the first ones exceed the second ones, as a share of these."""
+    """Returns by which share the first numbers of the pairs exceed the second ones on average."""
     known = [pair for pair in pairs if all(map(math.isfinite, pair))]
     real = math.fsum(truth for _, truth in known)
     if not real:
@@ -189,6 +189,6 @@ def _ratio(pairs: Sequence[tuple[float, float]], confidence: float) -> Interval 
 
 
 def _difference(pairs: Sequence[tuple[float, float]], confidence: float) -> Interval | None:
-    """By how much the first ones exceed the second ones."""
+    """Returns by how much the first numbers of the pairs exceed the second ones on average."""
     known = [pair for pair in pairs if all(map(math.isfinite, pair))]
     return interval([guess - truth for guess, truth in known], confidence=confidence)

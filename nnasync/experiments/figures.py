@@ -53,13 +53,13 @@ class Figures(msgspec.Struct, frozen=True):
     counts: dict[str, int]
 
     def mean(self, measure: str) -> float | None:
-        """The mean of a measure over the repeats, if it is known."""
+        """Returns the mean of a measure over the repeats; None if it is not known."""
         found = self.measures.get(measure)
         return None if found is None else found.mean
 
 
 def figures_of(runs: Iterable[Run]) -> tuple[Figures, ...]:
-    """Figures of all points, in the order of the runs."""
+    """Returns the figures of all points, in the order of the runs."""
     groups: dict[tuple[Kind, int, str], list[tuple[Run, StreamResult]]] = {}
     for run in runs:
         for stream in run.result.streams:
@@ -69,7 +69,7 @@ def figures_of(runs: Iterable[Run]) -> tuple[Figures, ...]:
 
 
 def measures_of(run: Run, stream: StreamResult) -> dict[str, float]:
-    """All measures of one stream in one run; what is not known is NaN."""
+    """Returns all measures of one stream in one run; unknown ones are NaN."""
     latency, seconds = stream.latency, run.result.duration_ns / 1e9
     is_known = latency.count > 0
     return {

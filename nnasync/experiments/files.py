@@ -15,7 +15,7 @@ from nnasync.experiments.experiment import Experiment, experiment_of
 
 
 def read_experiment(path: str | Path) -> Experiment:
-    """The experiment of a TOML file.
+    """Reads an experiment from a TOML file.
 
     Raises:
         InvalidArgument: The file is no TOML, or a key or a value is not legal; the message begins
@@ -39,7 +39,7 @@ def read_experiment(path: str | Path) -> Experiment:
 
 
 def _find_from(folder: Path, document: dict[str, Any]) -> None:
-    """Have traces and models of streams found from the folder of the file that names them."""
+    """Makes paths of traces and models relative to the folder of the file that names them."""
     streams = document.get("streams")
     for stream in streams if isinstance(streams, list) else ():
         for part, key in (("arrivals", "path"), ("cost", "model")):

@@ -23,7 +23,10 @@ _TABLES: dict[str, type[msgspec.Struct]] = {
 
 
 def with_hint(message: str, path: str, document: Mapping[str, Any], whole: type[Any]) -> str:
-    """What msgspec says of the value at a path, with what there is; `whole` is the document's."""
+    """Extends msgspec's message on the value at a path by the names that are known there.
+
+    `document` is what was decoded, `whole` the type of all of it.
+    """
     parts = [part.partition("[")[0] for part in path.split(".")] if path else []
     if message.startswith("Invalid value ") and parts[-1:] == ["kind"] and len(parts) > 1:
         kinds = [_kind_of(each) for each in _KINDS.get(parts[-2], ())]
@@ -54,7 +57,7 @@ def _kind_of(table: type[Any]) -> str:
 
 
 def _at(document: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-    """The table at a path such as `streams[1].cost`; an empty one where there is none."""
+    """Returns the table at a path such as `streams[1].cost`; an empty one where there is none."""
     found: Any = document
     try:
         for name, number in re.findall(r"([^.\[\]]+)|\[(\d+)\]", path):

@@ -31,21 +31,21 @@ class Interval(msgspec.Struct, frozen=True):
 
     @property
     def low(self) -> float:
-        """The lower end; the mean itself where nothing is known."""
+        """Returns the lower end; the mean itself where the width is unknown."""
         return self.mean - (self.half or 0.0)
 
     @property
     def high(self) -> float:
-        """The upper end; the mean itself where nothing is known."""
+        """Returns the upper end; the mean itself where the width is unknown."""
         return self.mean + (self.half or 0.0)
 
     def overlaps(self, other: Interval) -> bool:
-        """Whether the two have values in common."""
+        """Returns whether the two intervals have values in common."""
         return self.low <= other.high and other.low <= self.high
 
 
 def interval(values: Sequence[float], *, confidence: float = CONFIDENCE) -> Interval | None:
-    """The interval of the mean of `values`; None where there are none."""
+    """Returns the confidence interval of the mean of `values`; None where there are none."""
     count = len(values)
     if not count:
         return None
@@ -59,7 +59,7 @@ def interval(values: Sequence[float], *, confidence: float = CONFIDENCE) -> Inte
 
 @functools.lru_cache
 def student_t(confidence: float, degrees: int) -> float:
-    """The t that a variable of Student's distribution exceeds, up or down, in 1 - confidence."""
+    """Returns the t that a Student variable exceeds, up or down, with chance 1 - confidence."""
     low, high = 0.0, math.pi / 2
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2
@@ -71,7 +71,7 @@ def student_t(confidence: float, degrees: int) -> float:
 
 
 def _within(angle: float, degrees: int) -> float:
-    """How likely the variable is within `tan(angle) * sqrt(degrees)` of zero."""
+    """Returns the probability that the variable is within `tan(angle) * sqrt(degrees)` of zero."""
     square = math.cos(angle) ** 2
     is_odd = degrees % 2 == 1
     term = math.cos(angle) if is_odd else 1.0

@@ -41,9 +41,9 @@ class Latencies(msgspec.Struct, frozen=True):
         return f"<Latencies of {self.count} requests{f': {told}' if self.count else ''}>"
 
     def quantile(self, share: float) -> float:
-        """The latency that this share of requests (0 to 1) does not exceed; NaN without requests.
+        """Returns the latency that this share of requests (0 to 1) does not exceed.
 
-        Raises ExperimentError for a share outside of 0 to 1.
+        It is NaN without requests. Raises ExperimentError for a share outside of 0 to 1.
         """
         if not 0 <= share <= 1:
             raise ExperimentError(f"a quantile is asked for at {share:g}, and must be at 0 to 1")
@@ -60,21 +60,24 @@ class Latencies(msgspec.Struct, frozen=True):
 
     @property
     def p50_ns(self) -> float:
-        """The median."""
+        """Returns the median latency."""
         return self.quantile(0.5)
 
     @property
     def p99_ns(self) -> float:
-        """What one request in a hundred exceeds."""
+        """Returns the 99th percentile of the latencies."""
         return self.quantile(0.99)
 
     @property
     def p999_ns(self) -> float:
-        """What one request in a thousand exceeds."""
+        """Returns the 99.9th percentile of the latencies."""
         return self.quantile(0.999)
 
     def cumulative(self) -> tuple[tuple[float, float], ...]:
-        """The distribution function: pairs of a latency and the share of requests up to it."""
+        """Returns the distribution function.
+
+        It is given as pairs of a latency and the share of requests up to it.
+        """
         below, found = 0, []
         for upper_ns, count in self.buckets:
             below += count
@@ -83,7 +86,7 @@ class Latencies(msgspec.Struct, frozen=True):
 
 
 class LatencyHistogram:
-    """Takes latencies in, any number of them, in memory that does not grow."""
+    """Counts any number of latencies in memory that does not grow with them."""
 
     def __init__(self) -> None:
         self._counts: NDArray[np.int64] = np.zeros(_BUCKETS, np.int64)
@@ -92,7 +95,7 @@ class LatencyHistogram:
         self._least_ns, self._most_ns = 2**63 - 1, 0
 
     def add(self, latencies_ns: Sequence[int]) -> None:
-        """Take some latencies in; what is below 1 ns counts as 1."""
+        """Counts some latencies; those below 1 ns count as 1 ns."""
         if not latencies_ns:
             return
         values = np.maximum(np.array(latencies_ns, np.int64), 1)
@@ -104,7 +107,7 @@ class LatencyHistogram:
         self._sum_ns += sum(latencies_ns)
 
     def latencies(self) -> Latencies:
-        """All that was taken in so far."""
+        """Returns the distribution of all latencies that were counted so far."""
         if not self._count:
             return Latencies()
         filled = np.flatnonzero(self._counts).tolist()
@@ -118,7 +121,7 @@ class LatencyHistogram:
         )
 
     def _combine(self, count: int, mean_ns: float, variance_ns2: float) -> None:
-        """Chan's update of mean and variance by those of a further part."""
+        """Combines mean and variance with those of a further part by Chan's formula."""
         total = self._count + count
         apart_ns = mean_ns - self._mean_ns
         self._squares_ns2 += variance_ns2 * count + apart_ns**2 * self._count * count / total

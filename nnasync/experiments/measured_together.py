@@ -42,7 +42,7 @@ File: TypeAlias = tuple[str, int | None]
 
 
 class Kind(NamedTuple):
-    """A network with a priority: what is measured once."""
+    """A network with a priority, which is measured once."""
 
     model: str
     priority: Priority
@@ -59,14 +59,14 @@ Mix: TypeAlias = Mapping[Kind, float]
 
 
 class _Taken(NamedTuple):
-    """A real run of all networks, and how much others disturbed it."""
+    """A real run of all networks, with how much others disturbed it."""
 
     run: RunResult
     disturbance: float
 
 
 class Together:
-    """Networks that were measured alone, and ever more real runs of all of them."""
+    """Networks that were measured alone, and a growing number of real runs of all together."""
 
     def __init__(self, networks: Mapping[Kind, Network], cores: int, mix: Mix) -> None:
         self._networks = networks
@@ -75,13 +75,13 @@ class Together:
         self._taken: list[_Taken] = []
 
     async def measure(self) -> None:
-        """Take a run, once more while others disturb it, a few times at most."""
+        """Makes a run, and repeats it a few times at most while others disturb it."""
         for _ in range(_ATTEMPTS):
             if (await self.measure_more()).disturbance < DISTURBED:
                 break
 
     async def measure_more(self) -> _Taken:
-        """Take one more run."""
+        """Makes one more run."""
         meter = CpuMeter()
         run = await run_real(
             Workload(self._streams),
@@ -97,15 +97,18 @@ class Together:
 
     @property
     def runs(self) -> tuple[RunResult, ...]:
-        """Those that others did not disturb, or the least disturbed one."""
+        """Returns the runs that others did not disturb.
+
+        If there are none, it returns the least disturbed one.
+        """
         calm = [each for each in self._taken if each.disturbance < DISTURBED]
         least = sorted(self._taken, key=lambda each: each.disturbance)[:1]
         return tuple(each.run for each in calm or least)
 
     def networks(self) -> dict[Kind, Network]:
-        """The networks with what others do to them; blocks for some tenths of a second.
+        """Returns the networks with their measured slow-downs; blocks for some tenths of a second.
 
-        What runs `beside` has the number of its kind for its name.
+        The networks that a run was `beside` are named by the numbers of their kinds.
         """
         runs = self.runs
         return {
@@ -127,7 +130,7 @@ def _streams(networks: Mapping[Kind, Network], mix: Mix) -> tuple[Stream, ...]:
 
 
 def usable(mix: Mix, networks: Mapping[Kind, Network], cores: int) -> Mix:
-    """Rates with which cores have something to do, but not too much; 0 is an unknown one."""
+    """Returns rates at which the cores are busy, but not overloaded; a rate of 0 was unknown."""
     share = _LEAST_LOAD * cores * 1e9 / len(networks)
     known = {kind: mix[kind] or share / networks[kind].mean_ns for kind in networks}
     load = load_of(known, networks, cores)
@@ -137,12 +140,12 @@ def usable(mix: Mix, networks: Mapping[Kind, Network], cores: int) -> Mix:
 
 
 def load_of(mix: Mix, networks: Mapping[Kind, Network], cores: int) -> float:
-    """What networks that come so often ask of each core, as a share of its time."""
+    """Returns the load of networks that come so often: the share of the time of each core."""
     return sum(mix[kind] * network.mean_ns for kind, network in networks.items()) / 1e9 / cores
 
 
 def _is_wide_below_ns(network: Network) -> float:
-    """Halfway between the usual lengths of the two forms of a network, if it has two."""
+    """Returns the run time halfway between the two forms of a network; 0 if it has only one."""
     times = network.times
     if times is None or not times.wide_ms:
         return 0.0
@@ -150,7 +153,7 @@ def _is_wide_below_ns(network: Network) -> float:
 
 
 def _with_times(network: Network, found: RunTimes | None) -> Network:
-    """With the form for runs alone as it was measured, and all else as it is among others."""
+    """Returns the network with the times found among others; its wide form stays as it was."""
     if found is None:
         return network
     wide_ms = () if network.times is None else network.times.wide_ms

@@ -56,7 +56,7 @@ _IS_WIDE = 0.85
 
 
 class MeasuredNetworks:
-    """Points, and what their networks cost, which is known the better the more is measured."""
+    """Points whose networks are measured, more precisely with each further measurement."""
 
     def __init__(self, points: Sequence[Point], together: Mapping[int, Together]) -> None:
         self._points = tuple(points)
@@ -65,7 +65,7 @@ class MeasuredNetworks:
 
     @classmethod
     async def of(cls, points: Sequence[Point]) -> MeasuredNetworks:
-        """Measure those networks of the points whose steps they do not say.
+        """Measures the networks whose steps the points do not state.
 
         Loads become the rates that they mean by this measurement; later ones do not change them.
 
@@ -78,24 +78,24 @@ class MeasuredNetworks:
         return cls(list(map(_with_rates, points, known)), together)
 
     async def measure_more(self) -> None:
-        """Take one more run of all networks that share cores, as they come at a point, in turn."""
+        """Makes one more run of the networks that share cores, for the next point in turn."""
         every = _each(self._together)
         if every:
             await every[self._turn % len(every)].measure_more()
             self._turn += 1
 
     async def points(self) -> tuple[Point, ...]:
-        """The points with what their networks cost."""
+        """Returns the points with the measured costs of their networks."""
         return await _known(self._points, self._together)
 
     def runs(self) -> dict[int, tuple[RunResult, ...]]:
-        """The runs in which networks shared cores, by the numbers of the points that have such."""
+        """Returns the runs in which networks shared cores, by the numbers of their points."""
         runs = {each: each.runs for each in _each(self._together)}
         return {index: runs[together] for index, together in self._together.items()}
 
 
 async def _together(points: Sequence[Point]) -> dict[int, Together]:
-    """The networks of each point that has any, measured alone and together."""
+    """Returns the networks of each point that has any, measured alone and ready to run together."""
     alone: dict[tuple[File, int], Network] = {}
     alike: dict[tuple[int, tuple[Kind, ...]], list[Point]] = {}
     for point in points:
@@ -115,9 +115,9 @@ async def _together(points: Sequence[Point]) -> dict[int, Together]:
 async def _by_mix(
     points: Sequence[Point], networks: dict[Kind, Network], cores: int
 ) -> dict[int, Together]:
-    """The networks measured in each mix, or some from the least load to the most.
+    """Measures networks in each mix, or in a few from the least load to the most.
 
-    Each point has the mix that is nearest, by what each network asks for.
+    Returns for each point the measurement of the nearest mix, by what each network asks for.
     """
     mixes = {point.index: _mix(point, networks) for point in points}
     different = {tuple(mix.values()): mix for mix in mixes.values()}
@@ -138,7 +138,7 @@ async def _by_mix(
 
 
 def _mix(point: Point, networks: dict[Kind, Network]) -> Mix:
-    """How often each network comes at a point, as far as that is known; 0 where it is not."""
+    """Returns how often each network comes at a point; 0 where that is not known."""
     mix = dict.fromkeys(networks, 0.0)
     names = {stream.name for stream in _unmeasured(point.experiment)}
     for stream in _with_costs(point, networks).experiment.workload().streams:
@@ -170,7 +170,7 @@ async def _known(points: Sequence[Point], together: Mapping[int, Together]) -> t
 
 
 def _with_rates(point: Point, known: Point) -> Point:
-    """The point with the rates that its load means by what is known of its networks."""
+    """Returns the point with the arrival rates that its load means for the known costs."""
     if point is known:
         return point
     rated = known.experiment.workload().streams
@@ -182,7 +182,7 @@ def _with_rates(point: Point, known: Point) -> Point:
 
 
 async def _measured_calmly(model: str, cores: int, value_limit_bytes: int | None) -> Network:
-    """As it was measured when others disturbed that least, in a few attempts at most."""
+    """Measures a network a few times at most, and returns the least disturbed measurement."""
     found: list[tuple[float, Network]] = []
     for _ in range(_ATTEMPTS):
         meter = WaitMeter()
@@ -195,7 +195,7 @@ async def _measured_calmly(model: str, cores: int, value_limit_bytes: int | None
 
 
 async def measured(model: str, cores: int, value_limit_bytes: int | None = None) -> Network:
-    """A network of a file, with what it costs on this machine when so many cores may be used."""
+    """Returns the network in a file with its costs on this machine, for so many usable cores."""
     options = Options(cores=cores, inline_budget_us=0, competition_budget_ms=_COMPETITION_MS)
     meter = StepMeter()
     rest = CostEngine("rest", at_multiples(_REST_STEP_NS), spins=False)
@@ -218,7 +218,7 @@ async def measured(model: str, cores: int, value_limit_bytes: int | None = None)
 
 @asynccontextmanager
 async def _something_running(runtime: Runtime, device: str) -> AsyncIterator[None]:
-    """An execution that loads nothing runs meanwhile."""
+    """Keeps an execution that loads no core running while the block runs."""
     builder = ModelBuilder("rest")
     told = builder.input("cost", (1, 1))
     builder.output("done", builder.add(told, told))
@@ -231,7 +231,7 @@ async def _something_running(runtime: Runtime, device: str) -> AsyncIterator[Non
 
 
 async def _durations_ns(net: Net[Array], model: str) -> list[int]:
-    """What the device says that runs took."""
+    """Runs the network some dozens of times; returns the durations that the device reports."""
     rng = np.random.default_rng(0)
     found: list[int] = []
     shapes = [([max(1, n) for n in port.shape], port.dtype) for port in net.inputs]
@@ -245,7 +245,7 @@ async def _durations_ns(net: Net[Array], model: str) -> list[int]:
 
 
 def _kinds(experiment: Experiment) -> tuple[Kind, ...]:
-    """The networks of an experiment that are to be measured, each once, in order."""
+    """Returns the experiment's networks that are to be measured, each once, in order."""
     kinds = {_kind(stream) for stream in _unmeasured(experiment)}
     return tuple(sorted(kinds, key=lambda kind: (*kind[:2], kind.value_limit_bytes or 0)))
 
@@ -263,7 +263,7 @@ def _kind(stream: Stream) -> Kind:
 
 
 def _with_costs(point: Point, costs: dict[Kind, Network]) -> Point:
-    """The point with what was measured; what runs beside is named by the streams of this one."""
+    """Returns the point with measured costs; what runs beside is named by the point's streams."""
     experiment = point.experiment
     kinds = {stream.name: _kind(stream) for stream in _unmeasured(experiment)}
     names = {kind: str(number) for number, kind in enumerate(costs)}

@@ -35,12 +35,12 @@ class Ran(NamedTuple):
 
     @property
     def late_ns(self) -> int:
-        """How long after it was handed to a worker that began."""
+        """Returns how long after it was handed to a worker the request began."""
         return self.began_ns - self.handed_ns
 
 
 def runs_of(result: RunResult) -> list[Ran]:
-    """What ran to its end, in the order in which workers had it."""
+    """Returns the requests that ran to their end, in the order in which workers had them."""
     ran = sorted(_handed(result), key=lambda each: each.handed_ns)
     found: list[Ran] = []
     running: list[int] = []

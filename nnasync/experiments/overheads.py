@@ -38,7 +38,7 @@ SAMPLES = 5
 
 
 class Overheads(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Costs of a call, in nanoseconds, and what is decided by them.
+    """What a call costs on a machine in nanoseconds, with the limits that decide where it runs.
 
     hop_ns is from the loop to a worker and back, or from any thread into the loop and back;
     cold_hop_ns the same where the worker has slept for a while. call_ns is how long a call keeps
@@ -64,14 +64,14 @@ class Overheads(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Kept(msgspec.Struct, frozen=True):
-    """The content of the file: the overheads, and the costs of the machine as they were then."""
+    """The content of the file: the overheads, and the machine's costs when they were measured."""
 
     costs: Costs
     overheads: Overheads
 
 
 def overheads_here(*, again: bool = False) -> Overheads:
-    """The overheads of this machine: the kept ones, else measured in four seconds; blocks.
+    """Returns the overheads of this machine: those on file, else measured in four seconds; blocks.
 
     They are those of an event loop as `nnasync.run` makes it, measured `again` though others are
     kept. Raises as `overheads_of_this_loop`.
@@ -89,7 +89,7 @@ async def _measured_again() -> Overheads:
 
 
 async def overheads_of_this_loop() -> Overheads:
-    """The overheads of this machine and the loop that this runs on, kept or measured on it.
+    """Returns the overheads of this machine and of the event loop on which this is called.
 
     Hops are those that the machine's calibration has kept (`nnasync.machine.costs_here`); what a
     call costs is measured beside them, and delays in runs for real. They are kept beside the
@@ -101,7 +101,7 @@ async def overheads_of_this_loop() -> Overheads:
 
 
 async def calibration_of_this_loop() -> Calibration:
-    """A calibration without any measurement yet; raises as `overheads_of_this_loop`."""
+    """Returns a calibration without any measurement yet; raises as `overheads_of_this_loop`."""
     folder = state_folder()
     costs = await anyio.to_thread.run_sync(costs_here, folder)
     return Calibration(costs, os.path.join(folder, f"overheads-{_loop_name()}.msgpack"))
@@ -125,12 +125,12 @@ class Calibration:
         self._samples.append(await _sample(len(self._samples)))
 
     def kept(self) -> Overheads | None:
-        """What was kept, if that was when hops cost what they cost now."""
+        """Returns the overheads on file, if hops cost then what they cost now; else None."""
         kept = _read(self._path)
         return kept.overheads if kept is not None and kept.costs == self._costs else None
 
     def keep(self) -> Overheads:
-        """The overheads after all measurements, which are kept for others."""
+        """Returns the overheads by all measurements, after writing them to the file."""
         called_ns = round(statistics.median(self._called_ns))
         overheads = overheads_of(self._costs, called_ns, self._samples)
         write_state(self._path, msgspec.msgpack.encode(_Kept(self._costs, overheads)))
@@ -138,7 +138,7 @@ class Calibration:
 
 
 def overheads_of(costs: Costs, called_ns: int, samples: Sequence[RunResult] = ()) -> Overheads:
-    """From the costs of a machine, and what calls take there beside their runs, by a worker.
+    """Computes overheads from the machine's costs, and the durations of calls without their runs.
 
     `called_ns` is that of calls in a row; `samples` are real runs as `overheads_here` makes them.
     """
@@ -150,14 +150,14 @@ def overheads_of(costs: Costs, called_ns: int, samples: Sequence[RunResult] = ()
 
 
 def _loop_name() -> str:
-    """Which kind of event loop this runs on; each costs something else."""
+    """Returns the kind of event loop this runs on, because each kind has its own costs."""
     if Wakeup.current().is_trio:
         return "trio"
     return type(asyncio.get_running_loop()).__module__.partition(".")[0]
 
 
 def _read(path: str) -> _Kept | None:
-    """What a file has; None for one that is damaged, or not there."""
+    """Reads the file; returns None for one that is damaged, or not there."""
     data = read_state(path, _MOST_BYTES)
     try:
         return None if data is None else msgspec.msgpack.decode(data, type=_Kept)
@@ -166,7 +166,7 @@ def _read(path: str) -> _Kept | None:
 
 
 async def _call_ns() -> int:
-    """What a call takes that costs nothing and is run by a worker."""
+    """Measures how long a call takes that costs nothing and is run by a worker."""
     options = Options(inline_budget_us=0, competition_budget_ms=0)
     builder = ModelBuilder("nothing")
     x = builder.input("x", (1, 1))
@@ -182,7 +182,7 @@ async def _call_ns() -> int:
 
 
 async def _sample(seed: int) -> RunResult:
-    """A run of one stream on this machine, of which some requests wait for others, kept whole."""
+    """Makes a recorded run of one stream on this machine, in which some requests queue."""
     cores = min(2, cores_allowed())
     rate_hz = _LOAD * cores * 1e3 / _COST_MS
     # In bursts, so that there are requests that wait and loops that have slept for long.

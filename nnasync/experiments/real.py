@@ -79,7 +79,7 @@ async def run_real(
     inline_budget_us: float | None = 0.0,
     record: Recording | None = None,
 ) -> RunResult:
-    """Run a workload on this machine, and return the record of it.
+    """Runs a workload on this machine in real time, and returns the record of the run.
 
     The run ends after `duration_ns`, when what has no answer yet is given up, or when so many
     `requests` have come, or all streams have ended, and everything is answered. `policy` is a name,
@@ -111,7 +111,7 @@ async def run_real(
 async def best_form(
     runtime: Runtime, model: str, priority: Priority, value_limit_bytes: int | None
 ) -> Net[Array]:
-    """A network of a file in its best form: what the first one costs is another matter."""
+    """Returns the network in a file with its best plan, so that no contest disturbs the run."""
     options = CompileOptions(value_limit_bytes=value_limit_bytes)
     devices = default_devices()
     net = await runtime.compile(model, priority=priority, devices=devices, options=options)
@@ -120,7 +120,7 @@ async def best_form(
 
 
 class _RealRun:
-    """One run: its streams as networks, and what became of their requests."""
+    """One real run: the streams as networks, and the record of their requests."""
 
     def __init__(
         self, workload: Workload, recording: Recording, seed: int, cores: int, *, spins: bool
@@ -146,7 +146,7 @@ class _RealRun:
     async def runtime(
         self, options: Options, policy: str | Policy | None
     ) -> AsyncIterator[Runtime]:
-        """A runtime with a device for each stream, and those of real networks."""
+        """Opens a runtime with a device for each stream, and the devices of real networks."""
         devices: list[Engine | str] = [*self.engines.values()]
         if _networks(self.workload):
             devices += default_devices()
@@ -181,7 +181,7 @@ class _RealRun:
         return await runtime.compile(_model(stream), priority=stream.urgency, devices=[device])
 
     async def result(self, runtime: Runtime, end_ns: int, most: int | None) -> RunResult:
-        """Run to the end, and tell what became of everything."""
+        """Runs to the end, and returns the record."""
         before = runtime.statistics().workers.preemptions
         if end_ns < NEVER_NS:
             self.recorder.until(end_ns)
@@ -202,7 +202,7 @@ class _RealRun:
         )
 
     async def _answer_all(self, queued: Sequence[int], end_ns: int, most: int | None) -> None:
-        """Begin each request when it is planned; return when all are answered, or at the end."""
+        """Starts each request when it is planned; returns when all are answered, or at the end."""
         planner = Planner(
             {each.number: each.arrivals() for each in self.streams if not each.is_closed},
             callers=sum(each.is_closed for each in self.streams),
@@ -230,7 +230,7 @@ class _RealRun:
                         answers.start_soon(self._answer, planner, answers.cancel_scope)
 
     async def _answer(self, planner: Planner, scope: anyio.CancelScope) -> None:
-        """Have the next request answered; a call that fails, and is not refused, ends the run."""
+        """Answers the next request; a call that fails, and is not refused, ends the run."""
         # The next one, and not a certain one, as tasks of a loop may begin in any order.
         request = self.due.popleft()
         try:
@@ -253,7 +253,7 @@ class _RealRun:
 
 
 class _Request(NamedTuple):
-    """A request that is due; its number is that of the record."""
+    """A request that is due; `number` is its number in the record."""
 
     stream: int
     number: int
@@ -262,7 +262,7 @@ class _Request(NamedTuple):
 
 
 class _RealStream:
-    """A stream as a network, whose calls are its requests."""
+    """A stream as a network whose calls are the stream's requests."""
 
     def __init__(
         self, run: _RealRun, number: int, stream: Stream, net: Net[Array], call: Called
@@ -280,7 +280,7 @@ class _RealStream:
         )
 
     def arrivals(self) -> Iterator[Arrival]:
-        """The requests of an open stream."""
+        """Yields the requests of an open stream."""
         stream, seed = self._stream, self._run.seed
         if isinstance(stream.cost, Network):
             for times_ns in arrival_blocks(stream, seed):
@@ -291,20 +291,20 @@ class _RealStream:
                 yield Arrival(planned_ns, self.number, cost_ns)
 
     def begin_callers(self, planner: Planner) -> None:
-        """Have each caller of a closed loop think, and then ask."""
+        """Has each caller of a closed loop think, and then plan its first request."""
         if isinstance(self._stream.arrivals, ClosedLoop):
             for _ in range(self._stream.arrivals.callers):
                 self._think(planner, 0)
 
     def request(self, arrival: Arrival) -> _Request:
-        """A request that is due, written down."""
+        """Records that a request is due, and returns it."""
         number = self._run.recorder.submitted(self.number, arrival.planned_ns)
         self._run.recorder.told(number, arrival.told_ns)
         cost_ns = next(self._costs, 0) if self.is_closed else arrival.cost_ns
         return _Request(self.number, number, arrival.planned_ns, cost_ns)
 
     async def answer(self, request: _Request, planner: Planner) -> None:
-        """Make the call, and write down what became of it; then its caller thinks."""
+        """Makes the call and records its outcome; then its caller thinks."""
         run, stream, planned_ns = self._run, self._stream, request.planned_ns
         ANSWERED.set((self.number, request.number))
         outcome = await self._outcome(planned_ns, self._arrays(request.cost_ns))
@@ -342,7 +342,7 @@ class _RealStream:
 
 @contextlib.contextmanager
 def _little_garbage() -> Iterator[None]:
-    """Have the collector pass over what is there already: looking at it all takes it for long."""
+    """Excludes what exists already from garbage collection, which would stop the run for long."""
     gc.collect()
     gc.freeze()
     try:
@@ -370,7 +370,7 @@ def _networks(workload: Workload) -> bool:
 
 
 def _borders(stream: Stream) -> Borders | None:
-    """Where a stream's executions may be stopped; None for a real network."""
+    """Returns where executions of a stream can be stopped; None for a real network."""
     if isinstance(stream.cost, Network):
         return None
     if isinstance(stream.cost, Steps):
@@ -392,7 +392,7 @@ def _batcher(net: Net[Array], batching: Batching, cores: int, queue_limit: int) 
 
 
 def _model(stream: Stream) -> Model:
-    """A network that takes the cost of a request."""
+    """Returns a model whose only input is the cost of a request."""
     builder = ModelBuilder(stream.name)
     told = builder.input("cost", (1 if stream.batching is None else 0, 1))
     builder.output("done", builder.add(told, told))

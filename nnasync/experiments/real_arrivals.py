@@ -62,7 +62,7 @@ class Planner:
             self._plan_next(stream)
 
     async def arrivals(self, start_ns: int) -> AsyncGenerator[list[Arrival], None]:
-        """What is due, as soon as it is; raises what the streams raise."""
+        """Yields the arrivals that are due, as soon as they are; raises what the streams raise."""
         thread = threading.Thread(
             target=self._run, args=(start_ns,), name="nnasync-arrivals", daemon=True
         )
@@ -86,7 +86,7 @@ class Planner:
             raise self._failure
 
     def plan(self, arrival: Arrival) -> None:
-        """Take in an arrival of a closed stream."""
+        """Plans an arrival of a closed stream."""
         with self._changed:
             self._push(arrival)
             self._changed.notify()
@@ -97,7 +97,7 @@ class Planner:
             self._changed.notify()
 
     def _run(self, start_ns: int) -> None:
-        """Put down what is due, and in the end nothing; on a thread of its own."""
+        """Queues what is due, and in the end an empty list; runs on a thread of its own."""
         due: list[Arrival] = []
         while True:
             try:
@@ -110,7 +110,7 @@ class Planner:
                 return
 
     def _wait(self, start_ns: int) -> list[Arrival]:
-        """What is due, when something is; nothing at the end."""
+        """Waits until arrivals are due, and returns them; returns none at the end."""
         with self._changed:
             while not self._stopped and self._left != 0:
                 now = now_ns() - start_ns

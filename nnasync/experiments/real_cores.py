@@ -34,15 +34,18 @@ class Cores(Instrument):
         self.busy_ns = 0
 
     def begin(self, start_ns: int) -> None:
-        """Count from now on."""
+        """Starts the count of busy time."""
         self._start_ns = start_ns
 
     def task_submitted(self, task: Traced) -> None:
-        """Note whose it is; what waited for others to leave its engine is nobody's."""
+        """Notes which request a task belongs to.
+
+        One that only waits for an engine belongs to none.
+        """
         self._requests[id(task)] = ANSWERED.get()
 
     def task_started(self, task: Traced, begun_ns: int) -> None:
-        """Note which core a thread has."""
+        """Notes the core that a thread occupies."""
         with self._lock:
             if self._free:
                 core = heapq.heappop(self._free)
@@ -51,7 +54,7 @@ class Cores(Instrument):
             self._taken[threading.get_ident()] = core
 
     def task_ran(self, task: Traced, begun_ns: int, ended_ns: int, finished: bool) -> None:
-        """Note a piece of a run, and that its core is free."""
+        """Notes a piece of a run, and that its core is free."""
         with self._lock:
             core = self._taken.pop(threading.get_ident())
             heapq.heappush(self._free, core)
@@ -61,7 +64,7 @@ class Cores(Instrument):
         self._note(core, stream, request, begun_ns, ended_ns)
 
     def inline_run(self, name: str, begun_ns: int, ended_ns: int) -> None:
-        """Note a run on the thread of the loop."""
+        """Notes a run on the thread of the loop."""
         self._note(self._inline, *ANSWERED.get(), begun_ns, ended_ns)
 
     def _note(self, core: int, stream: int, request: int, begun_ns: int, ended_ns: int) -> None:

@@ -41,7 +41,7 @@ _FREE = hal.PerformanceInfo(exec_time=1.0, power_usage=1.0)
 
 
 class CostEngine(EngineBase):
-    """The engine of one stream."""
+    """The engine of one stream, which spends the costs of its requests."""
 
     def __init__(
         self, name: str, borders: Borders, *, spins: bool, batching: Batching | None = None
@@ -53,11 +53,11 @@ class CostEngine(EngineBase):
         self.joined = batching or Batching()
 
     def supported_operations(self, model: hal.Model) -> list[bool]:
-        """Everything."""
+        """Returns True for every operation."""
         return [True] * len(model.main.operations)
 
     def compile(self, model: hal.Model, preference: hal.ExecutionPreference) -> Plan:
-        """A plan for any model, which does what its input says."""
+        """Returns a plan that takes as long as its input says, whatever the model is."""
         return _CostPlan(self)
 
 
@@ -122,17 +122,17 @@ def pass_time(until_ns: int, *, spins: bool) -> None:
 
 
 def whole(cost_ns: int) -> list[int]:
-    """Borders of an execution that cannot be stopped."""
+    """Returns a single step border: the execution cannot be stopped before its end."""
     return [cost_ns]
 
 
 def at_shares(shares: Sequence[float]) -> Borders:
-    """Borders at these shares of the length."""
+    """Returns a function that gives the step borders at these shares of a cost."""
     return lambda cost_ns: [round(share * cost_ns) for share in shares]
 
 
 def at_multiples(step_ns: int) -> Borders:
-    """Borders after each step of that length."""
+    """Returns a function that gives step borders at each multiple of `step_ns`."""
 
     def borders(cost_ns: int) -> list[int]:
         ends = itertools.takewhile(

@@ -79,17 +79,17 @@ class StreamResult(msgspec.Struct, frozen=True):
 
     @property
     def completed(self) -> int:
-        """How many ran to their end."""
+        """Returns how many requests ran to their end."""
         return self.met + self.late
 
     @property
     def missed(self) -> int:
-        """How many had their deadline pass: too late, given up for that, or without an answer."""
+        """Returns how many requests had their deadline pass, whether they were answered or not."""
         return self.late + self.expired + self.overdue
 
     @property
     def attainment(self) -> float:
-        """The share of requests that were answered in time.
+        """Returns the share of requests that were answered in time.
 
         What its caller cancelled does not count, nor what was pending and could still have met its
         deadline. NaN where nothing is left.
@@ -155,7 +155,7 @@ class RunResult(msgspec.Struct, frozen=True):
 
     @property
     def goodput_hz(self) -> float:
-        """Requests answered in time, per second."""
+        """Returns how many requests were answered in time, per second."""
         met = sum(stream.met for stream in self.streams)
         return met * 1e9 / self.duration_ns if self.duration_ns else 0.0
 
@@ -189,7 +189,7 @@ class StreamAccount:
         self._counts = dict.fromkeys(Outcome, 0)
 
     def ended(self, planned_ns: int, ended_ns: int, outcome: Outcome) -> None:
-        """Note what became of a request; its latency counts if it ran to its end."""
+        """Counts the outcome of a request, and its latency if it ran to its end."""
         if planned_ns < self.from_ns:
             return
         if planned_ns < self.due_before_ns:
@@ -207,7 +207,7 @@ class StreamAccount:
             latencies_ns.clear()
 
     def result(self) -> StreamResult:
-        """The record; what has no outcome by now is pending."""
+        """Returns the stream's result; requests that have no outcome by now are pending."""
         self._histogram.add(self.latencies_ns)
         self.latencies_ns.clear()
         stream, counts = self._stream, self._counts
@@ -229,7 +229,7 @@ class StreamAccount:
         )
 
     def until(self, ends_ns: int) -> None:
-        """Note when the run ends: what had its deadline before that and no outcome is overdue."""
+        """Notes when the run ends: requests due before that and without outcome are overdue."""
         if self._stream.deadline_ns < NEVER_NS:
             self.due_before_ns = ends_ns - self._stream.deadline_ns
 
@@ -244,7 +244,7 @@ class QueueLengths:
         """When the next sample is wanted."""
 
     def sample(self, length: int) -> None:
-        """Take the length at `next_ns`."""
+        """Records the queue's length at `next_ns`."""
         self._samples.append((self.next_ns, length))
         if len(self._samples) > 2 * _SAMPLES:
             self._samples = self._samples[::2]
@@ -252,12 +252,12 @@ class QueueLengths:
         self.next_ns = self._samples[-1][0] + self._interval_ns
 
     def samples(self) -> tuple[tuple[int, int], ...]:
-        """All samples: half of the most that are kept, or more."""
+        """Returns all samples: half of the most that are kept, or more."""
         return tuple(self._samples)
 
 
 class Recorder:
-    """Writes a run down; `accounts` are those of the streams, in their order.
+    """Records a run; `accounts` are those of the streams, in their order.
 
     A request has a number if it is one of the window that is kept (`number`), else it has -1.
     """
@@ -273,12 +273,12 @@ class Recorder:
         self._told_ns: dict[int, int] = {}
 
     def until(self, ends_ns: int) -> None:
-        """Note when the run ends, before its first request, where that is known."""
+        """Notes when the run ends, before its first request, where that is known."""
         for account in self.accounts:
             account.until(ends_ns)
 
     def submitted(self, stream: int, planned_ns: int) -> int:
-        """Note a request; its number, or -1."""
+        """Records a request; returns its number if it is in the window that is kept, else -1."""
         if planned_ns < self.from_ns:
             return -1
         account = self.accounts[stream]
@@ -294,23 +294,23 @@ class Recorder:
     def ended(
         self, stream: int, number: int, planned_ns: int, ended_ns: int, outcome: Outcome
     ) -> None:
-        """Note what became of a request."""
+        """Records the outcome of a request."""
         self.accounts[stream].ended(planned_ns, ended_ns, outcome)
         if number >= 0:
             self._rows[number] = RequestRow(stream, number, planned_ns, ended_ns, outcome)
 
     def told(self, number: int, at_ns: int) -> None:
-        """Note when the loop was told that a request was due, if it is of the window."""
+        """Records when the loop was told that a request was due, if the window has it."""
         if number >= 0:
             self._told_ns[number] = at_ns
 
     def queued(self, number: int, at_ns: int) -> None:
-        """Note when a request was submitted to the queue, if it is of the window."""
+        """Records when a request was submitted to the queue, if the window has it."""
         if number >= 0:
             self._queued_ns[number] = at_ns
 
     def ran(self, core: int, stream: int, number: int, began_ns: int, ended_ns: int) -> None:
-        """Note a piece of a run, if its request is of the window."""
+        """Records a piece of a run, if the window has its request."""
         if number >= 0:
             self._spans.append(Span(core, stream, number, began_ns, ended_ns))
 
@@ -327,7 +327,7 @@ class Recorder:
         notes: tuple[str, ...] = (),
         waited: float | None = None,
     ) -> RunResult:
-        """The record of the run; requests without an outcome are pending at its end."""
+        """Returns the record of the run; requests without an outcome count as pending."""
         rows = (
             replace(
                 row,

@@ -30,7 +30,7 @@ _PARTIAL = "The experiment ended early: these are the {} runs that had ended, ot
 
 
 class Machine(msgspec.Struct, frozen=True):
-    """Where it was run."""
+    """The machine on which an experiment was run."""
 
     system: str
     python: str
@@ -54,19 +54,19 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
     format: int = FORMAT
 
     def figures(self) -> tuple[Figures, ...]:
-        """Each stream of each point, with means and confidence intervals over the repeats.
+        """Returns means and confidence intervals over the repeats of each stream at each point.
 
         Real runs that others disturbed are left out where others of the same point were not.
         """
         return figures_of(trusted(self.runs))
 
     def fidelity(self) -> tuple[Fidelity, ...]:
-        """How far the simulation was from the real runs, where there are both."""
+        """Returns how far the simulation was from the real runs, where there are both."""
         confidence = confidence_of(self.experiment)
         return fidelity_of(self.runs, self.experiment.networks, confidence=confidence)
 
     def disturbance(self) -> str:
-        """What to tell of others on the machine during real runs; empty if that was little."""
+        """Returns what to say of other programs during real runs; empty if they took little."""
         real = [run for run in self.runs if run.result.kind == "real"]
         disturbed = [run for run in real if run.is_disturbed]
         again = sum(run.attempts > 1 for run in real)
@@ -81,13 +81,16 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
         return " ".join(told if again else told[1:])
 
     def remarks(self) -> tuple[str, ...]:
-        """What the reader should know: that runs are missing, who disturbed others, their notes."""
+        """Returns remarks for the reader.
+
+        They say that runs are missing, and how others disturbed them, and have the runs' notes.
+        """
         notes = dict.fromkeys(note for run in self.runs for note in run.result.notes)
         partial = _PARTIAL.format(len(self.runs)) if self.is_partial else ""
         return tuple(filter(None, (partial, self.disturbance(), *notes)))
 
     def rows(self) -> list[dict[str, Any]]:
-        """The figures as flat rows; half-widths of 95 % intervals end in `_half`."""
+        """Returns the figures as flat rows; half-widths of 95 % intervals end in `_half`."""
         return [_row(figures) for figures in self.figures()]
 
     def to_pandas(self) -> Any:
@@ -126,7 +129,7 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _company(disturbed: Sequence[Run], kept: int) -> str:
-    """What others had during real runs, of which so many disturbed ones count all the same."""
+    """Returns a sentence on what others took during disturbed runs, `kept` of which count."""
     worst = max(disturbed, key=lambda run: run.disturbance)
     stolen = max(run.stolen for run in disturbed)
     hypervisor = f" (other virtual machines up to {stolen:.0%})" if stolen >= 0.005 else ""
@@ -139,7 +142,7 @@ def _company(disturbed: Sequence[Run], kept: int) -> str:
 
 
 def to_pandas(rows: list[dict[str, Any]]) -> Any:
-    """Rows as a DataFrame; raises InvalidArgument where pandas is not installed."""
+    """Returns rows as a DataFrame; raises InvalidArgument where pandas is not installed."""
     if importlib.util.find_spec("pandas") is None:
         raise InvalidArgument(
             "to_pandas needs pandas, which is not installed: pip install 'nnasync[experiments]'"
@@ -150,13 +153,13 @@ def to_pandas(rows: list[dict[str, Any]]) -> Any:
 
 
 class _Written(msgspec.Struct):
-    """The part of a file of results that tells how to read the rest."""
+    """The part of a file of results that says how to read the rest."""
 
     format: int = FORMAT
 
 
 def read_results(folder: str | Path) -> Results:
-    """The results that a folder has.
+    """Reads the results in a folder.
 
     Raises:
         InvalidArgument: What is there are no results of this version; the message has the file.
@@ -188,7 +191,10 @@ def _row(figures: Figures) -> dict[str, Any]:
 
 
 def _write_parquet(path: Path, rows: list[dict[str, Any]]) -> list[Path]:
-    """Columns of numbers stay numbers; a swept key with words among its values is text."""
+    """Writes the Parquet file.
+
+    Columns of numbers stay numbers; a swept key that has words among its values becomes text.
+    """
     if importlib.util.find_spec("pyarrow") is None:
         return []
     import pyarrow as pa

@@ -13,10 +13,12 @@ DISTURBED = 0.05
 
 
 def disturbance_of(others: float, stolen: float, waited: float | None) -> float:
-    """How much a real run was disturbed, of which others and other virtual machines had so much.
+    """Returns how much others disturbed a real run, as a share of the cores.
 
-    What others have of the cores does not matter as far as the threads of the run need not wait
-    for it; what the hypervisor gives away nobody waits for in a queue.
+    `others` is the share that other programs had, `stolen` the one of other virtual machines, and
+    `waited` the share of its time for which the run waited for a core. What other programs have
+    does not matter as far as the run need not wait for it; what the hypervisor takes away shows in
+    no queue, and counts whole.
     """
     return max(stolen, min(others, others if waited is None else waited))
 
@@ -40,21 +42,24 @@ class Run(msgspec.Struct, frozen=True):
 
     @property
     def disturbance(self) -> float:
-        """How much others disturbed a real run: a share of the cores, or of what it wanted."""
+        """Returns how much others disturbed a real run.
+
+        It is a share of the cores, or of what the run wanted of them.
+        """
         return disturbance_of(self.others, self.stolen, self.result.waited)
 
     @property
     def is_disturbed(self) -> bool:
-        """Whether its latencies are not to be trusted."""
+        """Returns whether others disturbed the run so much that its latencies cannot be trusted."""
         return self.disturbance >= DISTURBED
 
     def stream(self, name: str) -> StreamResult | None:
-        """What became of a stream, if it was in this run."""
+        """Returns the result of a stream; None if it was not in this run."""
         return next((each for each in self.result.streams if each.name == name), None)
 
 
 def trusted(runs: Iterable[Run]) -> tuple[Run, ...]:
-    """All runs but the disturbed ones of points that were run for real undisturbed as well."""
+    """Returns the runs without disturbed ones of points that also have undisturbed real runs."""
     every = tuple(runs)
     calm = {run.point for run in every if run.result.kind == "real" and not run.is_disturbed}
     return tuple(run for run in every if not (run.is_disturbed and run.point in calm))

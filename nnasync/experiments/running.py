@@ -64,7 +64,7 @@ TIMELINE_REQUESTS = 400
 
 
 class Task(msgspec.Struct, frozen=True):
-    """A run to come: a point, which repeat of it, and what calls cost, if that is simulated."""
+    """A run that is to be made: its point and repeat, and the costs of calls if it is simulated."""
 
     point: Point
     repeat: int
@@ -79,7 +79,7 @@ async def run(
     on_run: Told | None = None,
     on_partial: Kept | None = None,
 ) -> Results:
-    """Run all points of an experiment, and return what came of them.
+    """Runs all points of an experiment, and returns the results.
 
     `jobs` is how many processes simulate; with 1 a thread of this process does. A program that
     asks for more is imported by those, so it must not run experiments when it is imported. Real
@@ -172,9 +172,9 @@ def _simulated(
     measured: Overheads | None,
     least: int,
 ) -> list[Task]:
-    """Runs to simulate, so many repeats at least.
+    """Returns the runs to simulate: at least so many repeats of each point.
 
-    Where networks share cores they have the delays that were seen in that.
+    Points whose networks share cores get the delays that were seen while they did.
     """
     known: dict[int, tuple[Delays, ...]] = {}
 
@@ -207,7 +207,7 @@ class _Real:
         self._between = between
 
     async def run(self, points: Sequence[Point], repeats: range) -> None:
-        """These repeats of all these points."""
+        """Runs these repeats of all these points."""
         if not points:
             return
         done = self._done
@@ -236,7 +236,7 @@ async def _simulate_all(tasks: list[Task], jobs: int, done: _Done) -> None:
 
 
 def simulate_task(task: Task) -> Run:
-    """One simulated run; blocks.
+    """Simulates one run; blocks.
 
     Raises:
         ExperimentError: It cannot be run, or its policy failed; the message says at which point.
@@ -261,7 +261,7 @@ def simulate_task(task: Task) -> Run:
 
 
 async def run_task(task: Task) -> Run:
-    """One real run."""
+    """Makes one real run."""
     experiment = task.point.experiment
     began_s = time.perf_counter()
     meter = CpuMeter()
@@ -282,7 +282,7 @@ async def run_task(task: Task) -> Run:
 
 
 def machine_here() -> Machine:
-    """This machine, as results name it."""
+    """Returns the description of this machine for the results."""
     facts = read_facts()
     version = metadata.version("nnasync")
     system = f"{facts.system} ({platform.machine()})"
@@ -290,7 +290,7 @@ def machine_here() -> Machine:
 
 
 def _recording(task: Task) -> Recording:
-    """Of the first repeat an excerpt is kept for the timeline."""
+    """Returns what to record: of the first repeat, an excerpt for the timeline, too."""
     return Recording(timeline_requests=TIMELINE_REQUESTS if task.repeat == 0 else 0)
 
 
@@ -309,27 +309,27 @@ class _Done:
         self._runs: dict[tuple[str, int, int], Run] = {}
 
     def expect(self, more: int) -> None:
-        """Note that so many more runs are to come."""
+        """Notes that so many more runs are to come."""
         self._count += more
 
     def run_of(self, task: Task, kind: str) -> Run:
-        """The run of a task that has ended."""
+        """Returns the run of a task that has ended."""
         return self._runs[kind, task.point.index, task.repeat]
 
     def take(self, run: Run) -> None:
-        """Note a run that has ended, and tell of it."""
+        """Keeps a run that has ended, and reports it."""
         self._runs[_place(run)] = run
         self._ended += 1
         if self._on_run is not None:
             self._on_run(self._ended, self._count, run)
 
     def take_calmer(self, run: Run, attempts: int) -> None:
-        """Note that a run was repeated: the one that was disturbed less is kept."""
+        """Keeps the less disturbed one of a run and its repetition."""
         calmer = min(self._runs[_place(run)], run, key=lambda each: each.disturbance)
         self.take(replace(calmer, attempts=attempts))
 
     def in_order(self) -> tuple[Run, ...]:
-        """All of them, by point and then by repeat, simulated ones first."""
+        """Returns all runs by point, then by repeat, with the simulated ones first."""
         places = sorted(self._runs, key=lambda place: (place[0] == "real", *place[1:]))
         return tuple(self._runs[place] for place in places)
 
@@ -339,7 +339,7 @@ def _place(run: Run) -> tuple[str, int, int]:
 
 
 async def _simulate_in_processes(tasks: list[Task], jobs: int, done: _Done) -> None:
-    """All tasks, so many at once; processes that are at work are ended when this is cancelled."""
+    """Simulates all tasks, `jobs` at once; ends its processes when cancelled."""
     limiter = anyio.CapacityLimiter(jobs)
     waiting = iter(tasks)
 
@@ -357,7 +357,7 @@ async def _simulate_in_processes(tasks: list[Task], jobs: int, done: _Done) -> N
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """What a task failed of; that a process ended is told as an error of ours."""
+    """Returns the error of the first task that failed; one of ours if its process ended."""
     error = group.exceptions[0]
     if isinstance(error, anyio.BrokenWorkerProcess):
         return GeneralFailure("a process that simulated ended before its answer")

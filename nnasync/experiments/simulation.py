@@ -38,7 +38,7 @@ def simulate(
     overheads: Overheads | None = None,
     record: Recording | None = None,
 ) -> RunResult:
-    """Run a workload in virtual time, and return the record of it.
+    """Runs a workload in virtual time, and returns the record of the run.
 
     The run ends after `duration_ns`, or when so many `requests` have come, or when all streams have
     ended and everything is answered; one of the three must be certain. `policy` is a name, an

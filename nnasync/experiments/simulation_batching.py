@@ -21,10 +21,10 @@ J = TypeVar("J", bound=Job)
 
 
 class Line(Generic[J]):
-    """Where requests of one stream wait; `looks_at_ns` is when it is to be looked at again."""
+    """The queue of a batched stream; `looks_at_ns` is when it has to be looked at again."""
 
     def __init__(self, batching: Batching, lanes: int) -> None:
-        """At most so many runs as there are `lanes` are under way."""
+        """Allows as many runs at once as there are `lanes`."""
         self._batching = batching
         self._lanes = lanes
         self._waiting: list[tuple[J, Waiting]] = []
@@ -34,7 +34,7 @@ class Line(Generic[J]):
         self.looks_at_ns = NEVER_NS
 
     def takes(self, now: int, request: J) -> bool:
-        """Let a request in; False where it cannot be through by its deadline."""
+        """Queues a request; returns False where it cannot be through by its deadline."""
         due_ns = math.inf if request.deadline_ns == NEVER_NS else request.deadline_ns
         ahead = sum(other.deadline_ns <= due_ns for _, other in self._waiting)
         most_rows = self._batching.max_rows
@@ -46,7 +46,7 @@ class Line(Generic[J]):
         return True
 
     def next_run(self, now: int) -> list[J]:
-        """Those that are to be run together now; none, if nobody is."""
+        """Takes the requests that go together now out of the queue; returns none if none may go."""
         if not self._waiting or self._running >= self._lanes:
             return []
         members = tuple(range(1)) if self._is_one_at_once() else self._members(now)
@@ -56,16 +56,16 @@ class Line(Generic[J]):
         return chosen
 
     def began(self, now: int, run: J) -> None:
-        """A run of this line is under way."""
+        """Notes that a run of these requests has begun."""
         self._submitted_ns[run] = now
 
     def ended(self, now: int, run: J, rows: int) -> None:
-        """It is no more; so many requests went together."""
+        """Notes that a run has ended in which so many requests went together."""
         self._running -= 1
         self._costs.observe(rows, now - self._submitted_ns.pop(run))
 
     def leave(self, request: J) -> None:
-        """A request waits no longer, if it did."""
+        """Takes a request that gave up waiting out of the queue."""
         self._waiting = [each for each in self._waiting if each[0] is not request]
 
     def _goes_at_once(self) -> bool:
@@ -75,7 +75,10 @@ class Line(Generic[J]):
         return len(self._waiting) == 1 and not self._batching.window_ms
 
     def _members(self, now: int) -> Sequence[int]:
-        """Places of those that go together; if they wait for more, it is noted until when."""
+        """Returns the places of the requests that go together.
+
+        Notes until when they wait for more.
+        """
         due = [waiting for _, waiting in self._waiting]
         window_ns = round(self._batching.window_ms * 1e6)
         step = next_step(due, now, self._costs, window_ns, self._batching.max_rows)

@@ -38,7 +38,7 @@ _Effects: TypeAlias = Iterator[tuple[float, float, float]]
 
 
 class Join(NamedTuple):
-    """A run that is `joined` by one that begins so late and takes so long."""
+    """A run that another one joined, with how late that one begins and how long it takes."""
 
     joined: Request
     late_ns: int
@@ -46,7 +46,7 @@ class Join(NamedTuple):
 
 
 class SharedCores:
-    """What the networks of a simulation do to each other."""
+    """Slows the networks of a simulation down as they share cores."""
 
     def __init__(self, streams: tuple[Stream, ...], seed: int) -> None:
         costs = {each.name: each.cost for each in streams if isinstance(each.cost, Network)}
@@ -64,7 +64,10 @@ class SharedCores:
         }
 
     def join(self, now: int, request: Request, running: Collection[Any]) -> Join | None:
-        """Have a run be longer as a worker is woken for a request; None for pairs never seen."""
+        """Draws what happens as a worker is woken beside a run; None for pairs never seen together.
+
+        The run that is joined becomes longer.
+        """
         for each in running:
             effects = self._effects.get((each.source.name, request.source.name))
             if effects is not None:
@@ -78,7 +81,10 @@ class SharedCores:
     def begin(
         self, request: Request, running: Collection[Any], waiting: int, join: Join | None
     ) -> None:
-        """A request begins beside others, one of which it may join; it keeps the form it takes."""
+        """Begins a request beside others, and chooses its form.
+
+        It may join one of the others.
+        """
         slowness = self._slowness.get(request.source.name)
         if slowness is None:
             return
@@ -96,7 +102,7 @@ class SharedCores:
         request.cost_ns = request.active_ns + max(1, round(left_ns * request.slower))
 
     def changed(self, now: int, running: Collection[Any]) -> list[Request]:
-        """Have what runs be as slow as it is beside the others; those that end at another time."""
+        """Adapts all runs to what runs beside them; returns those that now end at another time."""
         found = []
         for request in running:
             slowness = self._slowness.get(request.source.name)
@@ -113,7 +119,7 @@ class SharedCores:
 
 
 class _Slowness:
-    """How many times as long as usual the runs of a network take."""
+    """Computes how many times as long as usual the runs of a network take."""
 
     def __init__(self, cost: Network) -> None:
         times = cost.times or RunTimes((cost.mean_ns / 1e6,))
@@ -130,13 +136,13 @@ class _Slowness:
         self.has_joins = bool(times.joined_ms)
 
     def place(self, request: Request) -> None:
-        """Give a request its place among all by its length."""
+        """Looks up the rank of a request's cost among all runs of its network."""
         if request.rank < 0:
             last = len(self._usual_ns) - 1
             request.rank = min(bisect_left(self._usual_ns, request.cost_ns), last)
 
     def times(self, request: Request, others: Collection[str]) -> float:
-        """The factor of a request beside requests of these streams."""
+        """Returns the factor of a request's length beside requests of these streams."""
         rank = request.rank
         slower = least = self._wide[rank] if request.is_wide else 1.0
         for name in others:
@@ -148,21 +154,21 @@ class _Slowness:
 
 
 def stopped(request: Request) -> None:
-    """A run has stopped: what is left of it is as long as alone."""
+    """Gives a run that has stopped the remaining length that it would have alone."""
     left_ns = request.cost_ns - request.active_ns
     request.cost_ns = request.active_ns + round(left_ns / request.slower)
     request.slower, request.is_joined = 1.0, False
 
 
 def _stretch(at_ns: int, request: Request, times: float) -> None:
-    """All that is left of a run, to its end and to the border where it stops, takes so long."""
+    """Scales what is left of a run, to its end and to the border where it stops."""
     left_ns = request.cost_ns - request.active_ns - (at_ns - request.began_ns)
     request.cost_ns += round(left_ns * times) - left_ns
     request.ends_ns = at_ns + round((request.ends_ns - at_ns) * times)
 
 
 def _lengthen(now: int, request: Request, by_ns: int) -> None:
-    """A run takes so much longer; it cannot have ended before now."""
+    """Makes a run longer by so much; it cannot have ended before now."""
     ends_ns = max(now, request.began_ns + 1, request.ends_ns + by_ns)
     request.cost_ns += ends_ns - request.ends_ns
     request.ends_ns = ends_ns

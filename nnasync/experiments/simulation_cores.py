@@ -37,7 +37,7 @@ Event: TypeAlias = tuple[int, int, int, Any]
 
 
 class Settings(NamedTuple):
-    """What a run depends on, besides streams and policy."""
+    """The settings of a run, besides its streams and its policy."""
 
     cores: int
     seed: int
@@ -90,7 +90,7 @@ class Simulation:
         self._instant = self._at_one_instant = self._answered_ns = 0
 
     def run(self, duration_ns: int | None, requests: int | None) -> RunResult:
-        """Run to the end, and return the record."""
+        """Runs to the end, and returns the record."""
         _check_end(self._sources, duration_ns, requests)
         if self._scheduler.failure is not None:
             raise self._scheduler.failure
@@ -116,7 +116,7 @@ class Simulation:
         )
 
     def _until(self, ends_ns: int) -> None:
-        """Let events happen up to that time, or until there are none."""
+        """Processes the events up to that time, or until there are none."""
         events, end, come = self._events, self._end, self._come
         while events:
             now, kind, _, what = heappop(events)
@@ -146,7 +146,7 @@ class Simulation:
     # -- events
 
     def _come(self, now: int, source: Source) -> None:
-        """A request comes, and is submitted."""
+        """Processes the arrival of a request: it is submitted, and the next one is planned."""
         request = source.request(now)
         if source.thinking is None:
             planned_ns = next(source.times_ns, NEVER_NS)
@@ -162,7 +162,7 @@ class Simulation:
         self._submits(now, request)
 
     def _submit(self, now: int, request: Request) -> None:
-        """A request is queued, or waits for others to be run with."""
+        """Queues a request, or lets it wait for others that it is batched with."""
         source = request.source
         if source.line is None:
             self._enqueue(now, request)
@@ -173,7 +173,7 @@ class Simulation:
             self._answer(now, request, Outcome.REFUSED)
 
     def _start_runs(self, now: int, source: Source) -> None:
-        """Have what is to go together by now be queued as one."""
+        """Queues the requests of a stream that are to run together by now as one run."""
         line = source.line
         if line is None:
             return
@@ -186,7 +186,7 @@ class Simulation:
             self._push(line.looks_at_ns, _JOINS, source)
 
     def _enqueue(self, now: int, request: Request) -> None:
-        """A request or a run of several is queued: it may run at once, or have others give way."""
+        """Queues a request or a batch; it may begin at once, or have others give way."""
         try:
             giver = self._scheduler.submit(request, now)
         except Refused:
@@ -202,7 +202,7 @@ class Simulation:
             self._watch(request)
 
     def _end(self, now: int, request: Request) -> None:
-        """A run ends, or stops at a border."""
+        """Processes the end of a run, or its stop at a border."""
         scheduler = self._scheduler
         ran_ns = now - request.began_ns
         request.ends_ns = -1
@@ -225,7 +225,7 @@ class Simulation:
         self._hand_out(now)
 
     def _stopped(self, now: int, request: Request) -> None:
-        """A run has stopped at a border: for good, or to give way."""
+        """Processes a stop at a border: the run ends for good, or gives way."""
         if request.is_over:
             return
         self._preemptions += 1
@@ -235,7 +235,7 @@ class Simulation:
         self._watch(request)
 
     def _give_up(self, now: int, request: Request, outcome: Outcome) -> None:
-        """A request is answered before it has ended; its run stops at the next border."""
+        """Answers a request before it has ended; its run stops at the next border."""
         if request.is_over:
             return
         if request.queued:
@@ -250,20 +250,20 @@ class Simulation:
                 self._give_up(now, run, outcome)
 
     def _sample(self) -> None:
-        """The queue's length is written down, as long as anything else is to come."""
+        """Records the queue's length, and plans the next sample if other events are to come."""
         queue = self._recorder.queue
         queue.sample(sum(self._totals))
         if self._events:
             self._push(queue.next_ns, _SAMPLES, None)
 
     def _other(self, now: int, kind: int, what: Any) -> None:
-        """An event of a kind that only a subclass has."""
+        """Processes an event of a kind that only a subclass has."""
         raise NotImplementedError(f"events of kind {kind} do not happen on ideal cores")
 
     # -- what follows from them
 
     def _hand_out(self, now: int) -> None:
-        """Have free cores run what is next, and look whether what runs gives way to what waits."""
+        """Hands requests to free cores, and asks runs to give way to what waits."""
         scheduler, free, totals = self._scheduler, self._free, self._totals
         begun: Job | None = None
         while free and (totals[0] or totals[1] or totals[2]):
@@ -283,7 +283,7 @@ class Simulation:
             self._look_again(now)
 
     def _begin(self, now: int, request: Any) -> None:
-        """A core runs a request, until it ends or is asked to stop."""
+        """Begins a run on a core, until it ends or is asked to stop."""
         request.core = self._free.pop()
         request.began_ns = now
         request.ends_ns = ends_ns = now + request.cost_ns - request.active_ns
@@ -333,7 +333,7 @@ class Simulation:
             self._push(ends_ns, ENDS, request)
 
     def _answer(self, now: int, request: Any, outcome: Outcome) -> None:
-        """The outcome of a request is known."""
+        """Records the outcome of a request, and tells its caller."""
         if request.is_over:
             return
         request.is_over = True
@@ -341,7 +341,7 @@ class Simulation:
         self._tell(now, request, outcome)
 
     def _tell(self, now: int, request: Request, outcome: Outcome) -> None:
-        """Whoever waits hears of the outcome, and goes on."""
+        """Tells the caller of the outcome, so that it goes on."""
         source = request.source
         if request.members:
             self._tell_all(now, request, outcome)
@@ -356,7 +356,7 @@ class Simulation:
             self._plan(now, source)
 
     def _tell_all(self, now: int, run: Request, outcome: Outcome) -> None:
-        """Those that were run together hear of it, each by its own deadline."""
+        """Tells the callers of requests that ran together, each by its own deadline."""
         source = run.source
         for request in run.members:
             if not request.is_over:
@@ -371,7 +371,7 @@ class Simulation:
             self._start_runs(now, source)
 
     def _plan(self, now: int, source: Source) -> None:
-        """The first request of a stream, or the next of one of its callers, is to come."""
+        """Plans the next request of a stream, or of one of its callers."""
         if not self._to_come:
             return
         planned_ns = (
@@ -383,18 +383,18 @@ class Simulation:
             self._push(planned_ns, _COMES, source)
 
     def _let_no_more_come(self) -> None:
-        """So many requests have come as were wanted."""
+        """Ends the arrivals, because as many requests have come as were wanted."""
         self._events[:] = [event for event in self._events if event[1] != _COMES]
         heapify(self._events)
 
     def _watch(self, request: Request) -> None:
-        """Have a request given up at its deadline."""
+        """Plans that a request is given up at its deadline."""
         if not request.is_watched and request.deadline_ns != NEVER_NS:
             request.is_watched = True
             self._push(request.deadline_ns, _EXPIRES, request)
 
     def _look_again(self, now: int) -> None:
-        """Ask the policy again when it says so, though nothing happens."""
+        """Plans to ask the policy again at the time that it names."""
         at_ns = self._scheduler.look_again_ns(now)
         if now < at_ns < self._looks_at_ns:
             self._looks_at_ns = at_ns
@@ -405,7 +405,7 @@ class Simulation:
         heappush(self._events, (at_ns, kind, self._count, what))
 
     def _cut_off(self, now: int) -> None:
-        """The run is over while requests run: what they ran so far counts as busy."""
+        """Ends the run while requests are running: what they ran so far counts as busy."""
         for request in self._running:
             began_ns = min(now, request.began_ns)
             self._busy_ns += now - began_ns

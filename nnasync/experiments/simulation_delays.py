@@ -14,7 +14,7 @@ _COMES, _BEGINS, _FOLLOWS, _DEVICE, _HEARD, _TOLD, _CALLS, _ANSWERS = range(8)
 
 
 class SimulatedDelays:
-    """Iterators of the delays of one run; each has draws of its own (`delays.Delays`)."""
+    """The delays of one run, each drawn from an iterator of its own (see `delays.Delays`)."""
 
     def __init__(self, overheads: Overheads, found: Delays | None, *seeds: int) -> None:
         there_ns = overheads.hop_ns // 2
@@ -32,28 +32,31 @@ class SimulatedDelays:
         self._begins_ns = draws(found.begins_ns, *seeds, _BEGINS) if found else None
 
     def comes_ns(self, rested_ns: int) -> int:
-        """Until the loop begins the call, if it had nothing to do so long."""
+        """Draws the time until an idle loop begins the call.
+
+        `rested_ns` is how long it was idle.
+        """
         return self._comes.next_ns(rested_ns)
 
     def heard_ns(self, rested_ns: int) -> int:
-        """From the end of a run until the loop takes up the answer."""
+        """Draws the time from the end of a run until an idle loop takes up the answer."""
         return self._heard.next_ns(rested_ns)
 
     def begins_ns(self, asleep_ns: int) -> int:
-        """From the submission until a worker begins that has slept for so long."""
+        """Draws the time from submission until a worker begins that has slept for so long."""
         if self._begins_ns is not None:
             return next(self._begins_ns)
         return self._cold_there_ns if asleep_ns > SLEEPS_DEEPLY_NS else self._there_ns
 
 
 class Waking:
-    """A thread that waits for events; who wakes it waits for all that come meanwhile."""
+    """A thread that waits for events: events that come while it wakes share one wake-up."""
 
     def __init__(self) -> None:
         self._there_ns = -1
 
     def there_ns(self, now: int, late_ns: int) -> int:
-        """When it is there for an event of now, if it is so late for one that wakes it."""
+        """Returns when the thread can take an event; `late_ns` is how long it takes to wake."""
         if now >= self._there_ns:
             self._there_ns = now + late_ns
         return self._there_ns

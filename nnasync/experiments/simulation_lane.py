@@ -44,17 +44,17 @@ class SimulatedLane:
         self._spent_ns = 0
 
     def begin_turn(self) -> None:
-        """The loop turns."""
+        """Begins a turn of the loop, with a new budget."""
         self._spent_ns = 0
 
     def spend(self, duration_ns: int) -> None:
-        """A request has kept the loop for so long in this turn."""
+        """Notes that a request has kept the loop for so long in this turn."""
         self._spent_ns += duration_ns
 
     def admission(
         self, now: int, request: Request, on_workers: Collection[Request], posted: int
     ) -> Admission:
-        """Where a request runs, while others run on workers and `posted` wait for the loop."""
+        """Decides where a request runs, with others on workers and `posted` events for the loop."""
         estimate, priority = request.estimate, request.priority
         best_ns = estimate.best_ns
         if (
@@ -88,7 +88,10 @@ class SimulatedLane:
         )
 
     def _may_hold(self, request: Request, busy: int) -> bool:
-        """Whether it is short enough for the loop; HIGH may be longer where all cores are taken."""
+        """Returns whether a request is short enough for the loop.
+
+        HIGH may hold the loop for longer where no core is free.
+        """
         estimate, priority = request.estimate, request.priority
         limit_ns = loop_limit_ns(priority, self._budget_ns)
         estimate.holds_loop = may_hold_loop(

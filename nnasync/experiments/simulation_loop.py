@@ -51,7 +51,7 @@ _REGULAR = (Priority.HIGH, Priority.MEDIUM)
 
 
 class LoopSimulation(Simulation):
-    """One run in virtual time, as the runtime's would be."""
+    """One run in virtual time, with the loop and the workers that a runtime has."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class LoopSimulation(Simulation):
     # -- the loop
 
     def _submit(self, now: int, request: Request) -> None:
-        """A request comes by a thread of its own, which wakes the loop."""
+        """Hands a new request to the loop, which is woken for it by another thread."""
         if self._loop is None:
             self._push(now + self._delays().comes_ns(now - self._loop_free_ns), _POSTS, request)
             return
@@ -114,7 +114,7 @@ class LoopSimulation(Simulation):
             super()._submit(now, what)
 
     def _turn(self, now: int) -> None:
-        """The loop begins a call, or hears of an answer."""
+        """Processes the next thing that waits for the loop: a call or an answer."""
         if not self._left_in_turn:
             self._left_in_turn = len(self._posted)
             if self._lane is not None:
@@ -134,7 +134,7 @@ class LoopSimulation(Simulation):
             self._push(max(now, self._loop_free_ns), _TURNS, None)
 
     def _call(self, now: int, request: Request) -> None:
-        """The loop begins a call, which is for a worker, for itself, or for a later turn."""
+        """Begins a call: it goes to a worker, runs on the loop, or waits for a later turn."""
         where = WORKER
         if self._lane is not None:
             where = self._lane.admission(now, request, self._running, len(self._posted))
@@ -150,13 +150,13 @@ class LoopSimulation(Simulation):
             self._push(self._loop_free_ns, _SUBMITS, request)
 
     def _is_busy_until(self, now: int, usual_ns: int, waited_ns: Iterator[int]) -> None:
-        """The loop takes so long for something, or longer if that had to wait for it."""
+        """Occupies the loop for the usual time, or for the time of calls that had to wait."""
         if self._loop is not None and now == self._loop_free_ns:
             usual_ns = max(usual_ns, next(waited_ns))
         self._loop_free_ns = now + usual_ns
 
     def _run_here(self, now: int, request: Request, lane: SimulatedLane) -> None:
-        """The loop runs a request itself, to its end."""
+        """Runs a request on the loop, to its end."""
         source, estimate, cost_ns = request.source, request.estimate, request.cost_ns
         request.is_over = True
         if request.deadline_ns < now + estimate.floor_ns:
@@ -173,7 +173,7 @@ class LoopSimulation(Simulation):
         self._tell(self._loop_free_ns, request, Outcome.MET if is_met else Outcome.LATE)
 
     def _answer(self, now: int, request: Any, outcome: Outcome) -> None:
-        """An outcome is known somewhere; the loop hears of it."""
+        """Sends the outcome of a request to the loop."""
         if request.is_over:
             return
         request.is_over = True
@@ -184,7 +184,7 @@ class LoopSimulation(Simulation):
             self._push(now, _POSTS, request)
 
     def _post(self, now: int, request: Request, late_ns: int) -> None:
-        """The loop is woken for a request, and is there so late, if it rests."""
+        """Wakes the loop for a request; if it was idle, it is late by `late_ns`."""
         if self._loop is None:
             at_ns = now + late_ns
         elif now < self._loop_free_ns:
@@ -200,7 +200,7 @@ class LoopSimulation(Simulation):
     # -- workers
 
     def _begin(self, now: int, request: Any) -> None:
-        """A worker takes a request: soon if it is awake, else when it has been woken."""
+        """Has a worker take a request: soon if it is awake, else after it has been woken."""
         core, late_ns = self._free[-1], 0
         shared, join = self._shared, None
         is_low = request.priority is Priority.LOW
@@ -233,25 +233,25 @@ class LoopSimulation(Simulation):
         super()._stopped(now, request)
 
     def _share(self, now: int, shared: SharedCores) -> None:
-        """Runs of networks are as slow as they are beside each other."""
+        """Adapts the runs of networks to those beside them."""
         for request in shared.changed(now, self._running):
             self._moved(request)
 
     def _moved(self, request: Request) -> None:
-        """A run ends at another time than was known when it began."""
+        """Plans the end of a run anew."""
         self._push(request.ends_ns, ENDS, request)
         if request.ends_ns > request.deadline_ns:
             self._watch(request)
 
     def _delays(self) -> SimulatedDelays:
-        """Those that fit how many workers are at work from now on."""
+        """Returns the delays for the number of workers that will be at work from now on."""
         known = self._by_company
         if not known:
             return self._calm
         return known[min(len(self._running) + sum(self._totals), len(known) - 1)]
 
     def _hand_out(self, now: int) -> None:
-        """Have free cores run what is next; one that was taken beside others is none."""
+        """Hands requests to free cores; one that a run beside others occupies is not free."""
         while self._free and len(self._running) + len(self._free) > self._cores:
             self._beside.append(self._free.pop())
         super()._hand_out(now)
@@ -264,7 +264,7 @@ class LoopSimulation(Simulation):
             self._begin_beside(now)
 
     def _begin_beside(self, now: int) -> None:
-        """Begin what is more urgent than LOW beside it, on threads of its own."""
+        """Begins what is more urgent than LOW beside it, on threads of its own."""
         while not self._is_governed and self._totals[1] + self._totals[2]:
             regular = sum(request.priority > Priority.LOW for request in self._running)
             if regular >= self._cores:

@@ -67,7 +67,7 @@ class Request(Job):
 
 
 class Source:
-    """A stream while it is simulated: its next requests, its estimate and its account."""
+    """A stream in a simulation: its next requests, its estimate and its account."""
 
     __slots__ = (
         "_borders",
@@ -137,14 +137,14 @@ class Source:
             self.times_ns = self._upcoming(stream, seed)
 
     def _upcoming(self, stream: Stream, seed: int) -> Iterator[int]:
-        """The planned times of an open stream; what the one given last costs is `_cost_ns`."""
+        """Yields the planned times of an open stream; `_cost_ns` is the cost of the last one."""
         for times_ns, costs_ns in request_blocks(stream, seed):
             for planned_ns, cost_ns in zip(times_ns, costs_ns, strict=True):
                 self._cost_ns = cost_ns or 1
                 yield planned_ns
 
     def request(self, planned_ns: int) -> Request:
-        """The request whose time was asked for last."""
+        """Returns the request whose planned time was yielded last."""
         relative_ns = self.relative_ns
         request = Request(
             self.priority,
@@ -166,7 +166,7 @@ class Source:
         return request
 
     def run_of(self, members: Sequence[Request]) -> Request:
-        """Requests that go together as one, which is due when the last of them is."""
+        """Returns one request that stands for a batch, which is due when the last of them is."""
         first = members[0]
         run = Request(
             self.priority, self.estimate, max(each.deadline_ns for each in members), self.client
@@ -183,7 +183,7 @@ class Source:
         return run
 
     def border_ns(self, request: Request, done_ns: int) -> int:
-        """How much of a request has been done at its next border, if `done_ns` has been now."""
+        """Returns how much of a request is done at its next border, if `done_ns` is done now."""
         cost_ns = request.cost_ns
         if self._borders:
             place = bisect_left(self._borders, done_ns / cost_ns)
@@ -198,7 +198,10 @@ class Source:
 def sources(
     streams: tuple[Stream, ...], seed: int, accounts: list[StreamAccount], cores: int
 ) -> list[Source]:
-    """The streams with the numbers of their clients, by first appearance; the application is 0."""
+    """Returns the streams with the numbers of their clients, in order of appearance from 0.
+
+    The application is client 0.
+    """
     clients = client_numbers(streams)
     return [
         Source(
@@ -214,7 +217,7 @@ def sources(
 
 
 def _estimate(stream: Stream) -> Estimate:
-    """What is known of a stream's requests before the first: as after a run of the usual length."""
+    """Returns a stream's estimate before its first request, as after a run of the usual length."""
     estimate = Estimate()
     try:
         mean_ns = stream.cost.mean_ns

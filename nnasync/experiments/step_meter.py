@@ -20,25 +20,25 @@ _FINEST = 0.005
 
 
 class StepMeter(Instrument):
-    """Notes the borders of all runs that a runtime has on workers, one at a time."""
+    """Notes the step borders of all runs that a runtime has on workers, one at a time."""
 
     def __init__(self) -> None:
         self._flag = _WatchedFlag(StopFlag())
         self._runs: list[list[float]] = []
 
     def task_started(self, task: Traced, begun_ns: int) -> None:
-        """Give a run a flag that is watched."""
+        """Gives a run a stop flag that notes when it is read."""
         if isinstance(task, Task):
             self._flag = task.stop = _WatchedFlag(task.stop)
 
     def task_ran(self, task: Traced, begun_ns: int, ended_ns: int, finished: bool) -> None:
-        """Note its borders, as shares of its length."""
+        """Notes the borders of a run, as shares of its length."""
         if finished and ended_ns > begun_ns:
             length_ns = ended_ns - begun_ns
             self._runs.append([(at_ns - begun_ns) / length_ns for at_ns in self._flag.looked_at_ns])
 
     def borders(self) -> list[float]:
-        """The usual shares of a run's length at which steps end; the last one is 1."""
+        """Returns the typical shares of a run's length at which steps end; the last one is 1."""
         found = [0.0]
         if self._runs:
             usual = statistics.mode(map(len, self._runs))
@@ -50,7 +50,7 @@ class StepMeter(Instrument):
 
 
 class _WatchedFlag(StopFlag):
-    """A stop flag in place of another one; notes when the thread that made it looks."""
+    """A stop flag around another one; notes when the thread that made it reads it."""
 
     __slots__ = ("_raised", "_thread", "looked_at_ns")
 
@@ -63,7 +63,7 @@ class _WatchedFlag(StopFlag):
 
     @property
     def raised(self) -> int:
-        """Whether the run is to stop."""
+        """Returns whether the run is to stop; notes the time."""
         if threading.get_ident() == self._thread:
             self.looked_at_ns.append(now_ns())
         return self._raised

@@ -32,7 +32,7 @@ class Point(msgspec.Struct, frozen=True):
 
 
 def points(document: Mapping[str, Any], axes: Mapping[str, Sequence[Any]]) -> Iterator[Point]:
-    """Every combination of the values of the axes, put into copies of the document.
+    """Yields a copy of the document for every combination of the values of the axes.
 
     Raises:
         InvalidArgument: An axis has no values, has one twice, or names what is not there.
@@ -47,7 +47,7 @@ def points(document: Mapping[str, Any], axes: Mapping[str, Sequence[Any]]) -> It
 
 
 def only(axes: Mapping[str, Sequence[Any]], key: str, wanted: Sequence[str]) -> list[Any]:
-    """The values of an axis that are shown as these words, in the order of the axis.
+    """Returns the values of an axis that are shown as these words, in the order of the axis.
 
     Raises:
         InvalidArgument: There is no such axis, or none of its values is shown as one of the words.
@@ -67,7 +67,7 @@ def only(axes: Mapping[str, Sequence[Any]], key: str, wanted: Sequence[str]) -> 
 
 
 def put(document: dict[str, Any], key: str, value: Any) -> None:
-    """Set what a path names, in every stream that it names.
+    """Sets the key that a path names, in every stream that it names.
 
     Raises:
         InvalidArgument: Nothing is there that could have such a key.
@@ -103,7 +103,7 @@ def _step(place: Any, step: str, key: str) -> list[Any]:
 
 
 def _known(place: Any) -> str:
-    """The keys of a table, or the names of the parts of a list, for messages."""
+    """Returns the keys of a table, or the names of a list's parts, for messages."""
     known: list[str] = []
     if isinstance(place, dict | list | tuple):
         known = list(place) if isinstance(place, dict) else [_name(each) for each in place]
@@ -115,7 +115,7 @@ def _name(part: Any) -> str:
 
 
 def _labeled(key: str, values: Sequence[Any]) -> dict[float | str, Any]:
-    """The values by what they are shown as."""
+    """Returns the values of an axis by the labels under which they are shown."""
     if not isinstance(values, list | tuple) or not values:
         raise InvalidArgument(f"sweep: {key!r}: a list of at least one value is needed")
     pairs = [_pair(value) for value in values]
@@ -130,7 +130,7 @@ def _word(label: float | str) -> str:
 
 
 def _settings(key: str, value: Any) -> list[tuple[str, Any]]:
-    """What a value of an axis sets: its own key, or those that it names."""
+    """Returns what a value of an axis sets: its own key, or those that it names."""
     if isinstance(value, dict) and value.keys() == {"set"} and isinstance(value["set"], dict):
         return list(value["set"].items())
     return [(key, value)]

@@ -45,7 +45,7 @@ def check_policy_contract(
     steps: int = 50,
     shortens: bool = True,
 ) -> None:
-    """Hold the policy that `make` makes to its contract; each call makes another, equal one.
+    """Tests the policies that `make` makes against the contract; each call makes an equal one.
 
     Jobs are of so many `clients`; 0 is the application itself. None stands for the default rule.
     It tries as many `examples` of so many `steps` at most. Raises PolicyError where one breaks the
@@ -72,7 +72,7 @@ def check_policy_contract(
 
 
 class _Contract(RuleBasedStateMachine):
-    """Tells two equal policies the same, and compares what they say with what must be."""
+    """Tells two equal policies the same, and compares their answers with what is allowed."""
 
     def __init__(self, make: Callable[[], Policy | None], clients: int) -> None:
         super().__init__()
@@ -82,7 +82,7 @@ class _Contract(RuleBasedStateMachine):
 
     @initialize(servers=st.integers(1, 3))
     def begin(self, servers: int) -> None:
-        """Make the policies."""
+        """Makes the policies for so many servers."""
         self._servers = servers
         self._sides = [_Side(self._make(), servers, self._clients) for _ in range(2)]
 
@@ -95,7 +95,7 @@ class _Contract(RuleBasedStateMachine):
     def submit(
         self, priority: Priority, length_ns: int, due_in_ns: int | None, client: int
     ) -> None:
-        """A job is submitted; a policy may refuse one with a deadline."""
+        """Submits a job; a policy may refuse one with a deadline."""
         deadline_ns = NEVER_NS if due_in_ns is None else self._now_ns + due_in_ns
         client %= self._clients
         self._both(lambda s: s.submit(priority, length_ns, deadline_ns, client, self._now_ns))
@@ -103,7 +103,7 @@ class _Contract(RuleBasedStateMachine):
     @precondition(lambda self: len(self._sides[0].running) < self._servers)
     @rule()
     def hand_out(self) -> None:
-        """A core is free."""
+        """Asks for a job, because a core is free."""
         self._both(lambda side: side.next(self._now_ns))
 
     @precondition(lambda self: self._sides[0].running)
@@ -111,30 +111,30 @@ class _Contract(RuleBasedStateMachine):
         which=st.integers(0, 2), ran_ns=st.sampled_from((0, *_LENGTHS_NS)), is_stopped=st.booleans()
     )
     def end(self, which: int, ran_ns: int, is_stopped: bool) -> None:
-        """What runs ends, is cancelled, or is stopped and queued again."""
+        """Ends a running job, cancels it, or stops and queues it again."""
         self._now_ns += ran_ns
         self._both(lambda side: side.end(which, ran_ns, self._now_ns, is_stopped=is_stopped))
 
     @precondition(lambda self: self._sides[0].queued)
     @rule(which=st.integers(0, 100))
     def withdraw(self, which: int) -> None:
-        """What is queued is cancelled, or its deadline has passed."""
+        """Takes a queued job out, because it is cancelled or its deadline has passed."""
         self._both(lambda side: side.withdraw(which))
 
     @precondition(lambda self: self._sides[0].running)
     @rule()
     def ask_who_gives_way(self) -> None:
-        """All cores are taken, or as good as that."""
+        """Asks which running job gives way, as all cores are taken."""
         self._both(lambda side: side.preempted(self._now_ns))
 
     @rule(by_ns=st.sampled_from((1, *_LENGTHS_NS)))
     def pass_time(self, by_ns: int) -> None:
-        """Nothing happens for a while."""
+        """Advances the time while nothing happens."""
         self._now_ns += by_ns
         self._both(lambda side: side.due_ns(self._now_ns))
 
     def teardown(self) -> None:
-        """Everything that is left is handed out, and another run begins with nothing."""
+        """Hands out everything that is left, then begins another run, which must find nothing."""
         for side in getattr(self, "_sides", ()):
             side.drain(self._now_ns)
             side.begin_again(self._servers)
@@ -149,7 +149,7 @@ class _Contract(RuleBasedStateMachine):
 
 
 class _Side:
-    """One policy in its scheduler, and what must be true of both; jobs are known by numbers."""
+    """One policy in its scheduler, with the checks of both; jobs are known by numbers."""
 
     def __init__(self, policy: Policy | None, servers: int, clients: int) -> None:
         self._policy = policy
@@ -217,7 +217,10 @@ class _Side:
         return due_ns
 
     def drain(self, now_ns: int) -> None:
-        """Hand everything out, one after the other; time passes where the policy asks for that."""
+        """Hands everything out, one after the other.
+
+        Advances the time where the policy asks for it.
+        """
         while self.running:
             self.end(0, 1, now_ns, is_stopped=False)
         for _ in range(_ASKED_AT_MOST):
@@ -234,7 +237,7 @@ class _Side:
         self._check()
 
     def begin_again(self, servers: int) -> None:
-        """Use the same policy in another run: nothing of the first one is left in it."""
+        """Begins another run with the same policy; nothing of the first one may be left in it."""
         again = _Side(self._policy, servers, clients=1)
         again.submit(Priority.MEDIUM, _LENGTHS_NS[0], NEVER_NS, 0, 0)
         again.drain(0)

@@ -27,7 +27,7 @@ _Numbers: TypeAlias = NDArray[np.float64]
 
 
 class _Seen(NamedTuple):
-    """A run: how long it took, and how long it had when another one joined it, if one did."""
+    """The length of a run, and how long it had run when another one joined it, if one did."""
 
     length_ns: int
     age_ns: int
@@ -35,7 +35,7 @@ class _Seen(NamedTuple):
 
 
 class _Join(NamedTuple):
-    """A run, one that joined it, of which stream, and how late that began."""
+    """A run, the one that joined it and its stream, and how late that one began."""
 
     joined: _Seen
     joining: _Seen
@@ -46,7 +46,7 @@ class _Join(NamedTuple):
 def times_by_company(
     runs: Sequence[RunResult], number: int, is_wide_below_ns: float = 0.0
 ) -> RunTimes | None:
-    """How long the runs of a stream take by what runs beside; None where alone is not known.
+    """Returns how long runs of a stream take by what runs beside; None without runs alone.
 
     What took less than `is_wide_below_ns` alone had a form with more threads, and does not count.
     What runs beside is named by its number, and makes no difference if that was hardly ever seen.
@@ -87,7 +87,7 @@ def times_by_company(
 
 
 def quantiles_ms(durations_ns: Sequence[int] | NDArray[np.int64]) -> tuple[float, ...]:
-    """Evenly spaced quantiles of durations, shortest first, in milliseconds."""
+    """Returns evenly spaced quantiles of durations in milliseconds, shortest first."""
     found = np.quantile(np.maximum(durations_ns, 1), _shares(), method="nearest")
     return _in_ms(found)
 
@@ -105,7 +105,7 @@ def _is_enough(seen: Sequence[_Seen]) -> bool:
 
 
 def _lengths_ns(seen: Sequence[_Seen]) -> _Numbers:
-    """Quantiles of the lengths of runs that nobody joins."""
+    """Returns quantiles of the lengths of runs without joins, estimated after Kaplan and Meier."""
     # Of equal ages those that end come first.
     ages = sorted((each.age_ns, each.is_joined) for each in seen)
     has_ended = np.array([not is_joined for _, is_joined in ages], np.float64)
@@ -115,7 +115,7 @@ def _lengths_ns(seen: Sequence[_Seen]) -> _Numbers:
 
 
 def _usually_ns(seen: _Seen, usual_ns: _Numbers) -> float:
-    """How long a run takes if nobody joins it: as it did, or as usual for one of its age."""
+    """Returns how long a run would take unjoined: its length, or the usual one for its age."""
     if not seen.is_joined:
         return seen.length_ns
     longer = usual_ns[usual_ns > seen.age_ns]
@@ -126,7 +126,7 @@ def _usually_ns(seen: _Seen, usual_ns: _Numbers) -> float:
 def _joined_ms(
     joins: Sequence[_Join], usual_ns: _Numbers
 ) -> tuple[tuple[float, float, float], ...]:
-    """Joins as `RunTimes` has them; not too many, evenly of all."""
+    """Returns joins as rows of `RunTimes.joined_ms`; of many, an even selection."""
     joining_ns = _lengths_ns([each.joining for each in joins])
     every = sorted(
         (

@@ -31,14 +31,14 @@ _MOST_S = 9_000_000_000
 
 
 class TraceBlock(NamedTuple):
-    """Some requests of a trace: planned times, and costs if they were asked for; nanoseconds."""
+    """Some requests of a trace: planned times in nanoseconds, and costs if they were asked for."""
 
     times_ns: NDArray[np.int64]
     costs_ns: NDArray[np.int64] | None
 
 
 class TraceColumns(NamedTuple):
-    """Which columns of a file say what; `stream` and `cost` are not looked for where not named."""
+    """The names of the columns of a file; an empty name is not looked for."""
 
     time: str = "time"
     stream: str | None = None
@@ -54,7 +54,7 @@ def read_trace(
     cost_unit_ns: float = 1e6,
     speed: float = 1.0,
 ) -> Iterator[TraceBlock]:
-    """The requests of a CSV or Parquet file, in blocks; times count from the first row of the file.
+    """Yields the requests of a CSV or Parquet file in blocks; times count from its first row.
 
     Only rows with `stream` in the column for it count, where there is one. Times are numbers of
     `time_unit_ns` each, or ISO dates; they are divided by `speed`. Raises
@@ -90,7 +90,7 @@ def read_trace(
 
 
 def _missing(stream: str, others: set[str]) -> str:
-    """What a file has none of: rows of a stream, where it has those of others, or rows at all."""
+    """Returns what a file lacks, for a message: rows of a stream, or rows at all."""
     if not others:
         return "rows"
     named = ", ".join(map(repr, sorted(others)[:_NAMED]))
@@ -174,7 +174,7 @@ def _times(
 
 
 def _dates(values: Sequence[Any], where: _Where, column: str) -> NDArray[np.float64]:
-    """Nanoseconds since 1970; exact to some hundred of them."""
+    """Returns nanoseconds since 1970, exact to some hundreds of them."""
     found = np.zeros(len(values))
     # Where the first is a number the column is one of numbers, of which another one is none.
     kind = "number" if _is_number(values[0]) else "date"
@@ -202,7 +202,10 @@ def _number(value: Any) -> float:
 
 
 def _date_ns(text: str) -> float:
-    """Nanoseconds since 1970 of a date and time, which is UTC without a zone; raises ValueError."""
+    """Returns nanoseconds since 1970 of a date and time; raises ValueError.
+
+    Without a zone it is UTC.
+    """
     if text[10:].endswith("Z") or _ZONE.search(text[10:]):
         return datetime.datetime.fromisoformat(text).timestamp() * 1e9
     if not _YEAR.match(text):  # Numpy takes words as well, and nothing at all.

@@ -67,12 +67,12 @@ class Stream(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     @property
     def urgency(self) -> Priority:
-        """The priority in the HAL's words."""
+        """Returns the priority as the HAL's enumeration."""
         return Priority[self.priority.upper()]
 
     @property
     def deadline_ns(self) -> int:
-        """How long after its planned arrival a request is due; NEVER_NS if never."""
+        """Returns how long after its planned arrival a request is due; NEVER_NS if never."""
         return NEVER_NS if self.deadline_ms is None else to_ns(self.deadline_ms)
 
 
@@ -107,7 +107,7 @@ def checked(workload: Workload) -> Workload:
 
 
 def request_blocks(stream: Stream, seed: int) -> Iterator[RequestBlock]:
-    """The requests of an open stream, in blocks, until it ends, if it does.
+    """Yields the requests of an open stream in blocks, until it ends, if it does.
 
     Raises ExperimentError for a closed loop, whose times depend on the answers (see `think_times`),
     for a network without measured steps, and where a trace is not as it should be.
@@ -124,7 +124,7 @@ def request_blocks(stream: Stream, seed: int) -> Iterator[RequestBlock]:
 
 
 def arrival_blocks(stream: Stream, seed: int) -> Iterator[list[int]]:
-    """The planned times of an open stream's requests alone; raises as `request_blocks` does."""
+    """Yields the planned times of an open stream alone; raises as `request_blocks` does."""
     arrivals = stream.arrivals
     if isinstance(arrivals, ClosedLoop):
         raise ExperimentError(f"{stream.name}: when requests of a closed loop come, answers decide")
@@ -135,7 +135,7 @@ def arrival_blocks(stream: Stream, seed: int) -> Iterator[list[int]]:
 
 
 def costs_of(stream: Stream, seed: int) -> Iterator[int]:
-    """The costs of a stream's requests in nanoseconds, one after the other, without end.
+    """Yields the costs of a stream's requests in nanoseconds, without end.
 
     Raises ExperimentError where the workload does not have them: recorded ones are in the trace.
     """
@@ -148,14 +148,14 @@ def costs_of(stream: Stream, seed: int) -> Iterator[int]:
 
 
 def think_times(stream: Stream, seed: int) -> Iterator[int]:
-    """How long callers of a closed loop think in nanoseconds, as they need it, without end."""
+    """Yields how long callers of a closed loop think in nanoseconds, without end."""
     if not isinstance(stream.arrivals, ClosedLoop):
         raise ExperimentError(f"{stream.name}: only callers of a closed loop think")
     return stream.arrivals.thinking(_generator(stream, seed, _TIMES))
 
 
 def offered_load(workload: Workload, cores: int) -> float:
-    """What open streams ask of each core, as a share of its time: 1 is all that there is.
+    """Returns the load that open streams offer, as a share of each core's time.
 
     Raises ExperimentError for streams of which that is not known: traces without a mean rate,
     recorded costs without a mean, networks that are not measured.
@@ -165,7 +165,7 @@ def offered_load(workload: Workload, cores: int) -> float:
 
 
 def at_load(workload: Workload, cores: int, load: float) -> Workload:
-    """The same workload with its open arrivals scaled so that `load` of each core is asked for.
+    """Returns the workload with open arrivals scaled so that `load` of each core is asked for.
 
     Raises ExperimentError as `offered_load` does, and where no stream could be scaled.
     """
@@ -191,7 +191,7 @@ def _open(workload: Workload) -> list[Stream]:
 
 
 def _demand(stream: Stream) -> float:
-    """How many seconds of a core a stream asks for in a second."""
+    """Returns how many seconds of a core a stream asks for per second."""
     arrivals, mean_ns = stream.arrivals, stream.cost.mean_ns
     if isinstance(arrivals, ClosedLoop):
         return 0.0

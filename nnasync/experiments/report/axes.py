@@ -18,7 +18,10 @@ NAMES = {
 
 
 class Axes(msgspec.Struct, frozen=True):
-    """`x` is the key along the charts, "" if nothing varies; `series` are labels of the rest."""
+    """How a sweep is drawn: `x` is the key along the charts, "" if none.
+
+    `series` label the rest.
+    """
 
     x: str
     x_values: tuple[Value, ...]
@@ -27,20 +30,20 @@ class Axes(msgspec.Struct, frozen=True):
 
     @property
     def x_label(self) -> str:
-        """What is written below the charts."""
+        """Returns what is written below the charts."""
         return NAMES.get(self.x, self.x.removeprefix("streams.").removeprefix("*."))
 
     def x_of(self, values: dict[str, Value]) -> Value:
-        """Where a point is along the charts."""
+        """Returns the value along the charts that a point has."""
         return values.get(self.x, "")
 
     def series_of(self, values: dict[str, Value]) -> str:
-        """The label of the series that a point belongs to."""
+        """Returns the label of the series that a point belongs to."""
         return label(values, self.others)
 
 
 def axes_of(runs: Sequence[Run], x: str = "") -> Axes:
-    """The axes of a sweep: the first one that is a number goes along the charts, or `x`."""
+    """Returns the axes of a sweep: the first key with numbers goes along the charts, or `x`."""
     varying: dict[str, dict[Value, None]] = {}
     for run in runs:
         for key, value in run.values.items():
@@ -54,7 +57,7 @@ def axes_of(runs: Sequence[Run], x: str = "") -> Axes:
 
 
 def label(values: dict[str, Value], keys: Sequence[str]) -> str:
-    """The values of some keys in short; words speak for themselves, numbers say their key."""
+    """Returns the values of some keys in short; numbers are given with their key, words without."""
     parts = [
         str(values[key]) if isinstance(values[key], str) else f"{_last(key)} {values[key]:g}"
         for key in keys
@@ -64,7 +67,7 @@ def label(values: dict[str, Value], keys: Sequence[str]) -> str:
 
 
 def shown(value: Value) -> str:
-    """A swept value as text."""
+    """Returns a swept value as text."""
     return value if isinstance(value, str) else f"{value:g}"
 
 

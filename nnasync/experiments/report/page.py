@@ -36,7 +36,7 @@ SECTIONS = ("sweep", "latency", "cores", "queue", "truth")
 
 
 def page(results: Results) -> str:
-    """The whole report."""
+    """Returns the whole report as HTML."""
     view = view_of(trusted(results.runs), results.experiment.x)
     timelines = timelines_of(results.runs)
     sections = [
@@ -103,7 +103,7 @@ def _header(results: Results) -> str:
 
 
 def _repeats(results: Results) -> str:
-    """How often points were run, of each kind: not all of them equally often."""
+    """Returns how often points were run of each kind, in words, since that may differ by point."""
     told = []
     for kind in ("simulated", "real"):
         counts = Counter(run.point for run in results.runs if run.result.kind == kind).values()
@@ -117,14 +117,14 @@ def _repeats(results: Results) -> str:
 
 
 def _over(view: View) -> str:
-    """Deadlines, goodput and tails along the sweep; nothing where nothing is swept."""
+    """Returns the charts of deadlines, goodput and tails along the sweep; empty without a sweep."""
     return section("sweep", "Over the sweep", along_sweep(view)) if view.axes.x else ""
 
 
 def _at_one_value(
     view: View, name: str, title: str, intro: str, draw: Drawer, *, real: str = ""
 ) -> str:
-    """Charts for each value along the sweep, of which one is shown at a time."""
+    """Returns charts for each value along the sweep, of which the page shows one at a time."""
     values = view.axes.x_values or ("",)
     parts = [
         f'<div class="at" data-x="{index}">{grid(charts)}</div>'
@@ -171,7 +171,7 @@ def _cores(timelines: Sequence[Timeline]) -> str:
 
 
 def _truth(view: View, errors: Sequence[Fidelity], confidence: float) -> str:
-    """How far the simulation was from the machine, where both are there."""
+    """Returns the section on how far simulation and real runs differ, where there are both."""
     if not errors:
         return ""
     charts = [

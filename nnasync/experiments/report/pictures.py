@@ -35,7 +35,7 @@ _FLAGS = (
 
 
 def browser() -> str | None:
-    """The program of a browser that takes pictures, None if none is installed."""
+    """Returns the program of a headless browser; None if none is installed."""
     found = (shutil.which(name) for name in BROWSERS)
     return next((path for path in found if path is not None), None)
 

@@ -24,7 +24,7 @@ _FEW = 10.0
 
 
 class View(msgspec.Struct, frozen=True):
-    """Runs with their figures and the axes that they are shown along."""
+    """Runs, with their figures and the axes along which they are shown."""
 
     runs: tuple[Run, ...]
     figures: tuple[Figures, ...]
@@ -32,27 +32,27 @@ class View(msgspec.Struct, frozen=True):
 
     @property
     def streams(self) -> tuple[str, ...]:
-        """Names of all streams, in their order."""
+        """Returns the names of all streams, in their order."""
         return tuple(dict.fromkeys(each.stream for each in self.figures))
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
-        """Simulated, real, or both."""
+        """Returns the kinds of run that there are: simulated, real, or both."""
         kinds: tuple[Kind, ...] = ("simulated", "real")
         return tuple(kind for kind in kinds if any(f.kind == kind for f in self.figures))
 
     def color(self, values: dict[str, Value]) -> int:
-        """The number of a series' color."""
+        """Returns the number of a series' color."""
         return self.axes.series.index(self.axes.series_of(values))
 
 
 def view_of(runs: Sequence[Run], x: str = "") -> View:
-    """What is shown of some runs; `x` is the swept key along the charts."""
+    """Prepares some runs to be shown; `x` is the swept key along the charts."""
     return View(tuple(runs), figures_of(runs), axes_of(runs, x))
 
 
 def series_legend(view: View, form: str = "line", *, real: str = "") -> str:
-    """What the colors mean, and, if `real` says how that is drawn, what is simulated and real."""
+    """Returns the legend of the colors, and of how real runs are drawn where `real` says that."""
     entries = [(label, index, form) for index, label in enumerate(view.axes.series) if label]
     if real and len(view.kinds) == 2:
         entries += [("simulated", 5, "line"), ("real", 5, real)]
@@ -60,7 +60,7 @@ def series_legend(view: View, form: str = "line", *, real: str = "") -> str:
 
 
 def grid(charts: Sequence[str]) -> str:
-    """Charts beside one another, as many as fit."""
+    """Returns charts side by side, as many in a row as fit."""
     return f'<div class="charts">{"".join(charts)}</div>'
 
 
@@ -68,7 +68,7 @@ def grid(charts: Sequence[str]) -> str:
 
 
 def along_sweep(view: View) -> str:
-    """Deadlines met, goodput and tails of all streams, with what the colors mean."""
+    """Returns charts of deadlines met, goodput and tails of all streams, with their legend."""
     charts = [
         *over_sweep(view, "attainment", "deadlines met, %", scale="percent"),
         *over_sweep(view, "goodput_hz", "answers in time a second", scale="from zero"),
@@ -79,7 +79,7 @@ def along_sweep(view: View) -> str:
 
 
 def over_sweep(view: View, measure: str, title: str, *, scale: str) -> list[str]:
-    """One chart of a measure for each stream of which it is known.
+    """Returns one chart of a measure for each stream that has it.
 
     scale: "percent" for shares, "from zero", or "ratio" for a logarithmic one.
     """
@@ -140,7 +140,7 @@ def _upright(values: Sequence[float], scale: str) -> Scale:
 
 
 def distributions(view: View, x: Value) -> list[str]:
-    """Per stream, how the latencies of each series are distributed at one value of the sweep."""
+    """Returns charts of the latency distributions at one value of the sweep, one a stream."""
     return [made for stream in view.streams if (made := _distribution(view, stream, x)) is not None]
 
 
@@ -178,7 +178,7 @@ def _distribution(view: View, stream: str, x: Value) -> str | None:
 
 
 def _pooled(view: View, x: Value) -> dict[tuple[Kind, str], list[Run]]:
-    """The repeats of each kind of run and series at one value of the sweep."""
+    """Groups the runs at one value of the sweep by kind and series, all repeats together."""
     found: dict[tuple[Kind, str], list[Run]] = {}
     for run in view.runs:
         if view.axes.x_of(run.values) == x:
@@ -194,14 +194,17 @@ class _Distribution(msgspec.Struct, frozen=True):
     nines: float
 
     def quantile_ms(self, share: float) -> float | None:
-        """By when that share was answered; None if it never was, or too few tell."""
+        """Returns by when that share was answered.
+
+        Returns None if it never was, or the data do not tell.
+        """
         if share > 1 - 10**-self.nines + 1e-12:
             return None
         return next((ms for ms, reached in self.points if reached >= share), None)
 
 
 def _distributed(streams: Sequence[StreamResult]) -> _Distribution:
-    """Of all requests with an outcome, lost ones included, which no time is enough for."""
+    """Returns the distribution over all requests; lost ones count as never answered."""
     asked = sum(each.submitted - each.cancelled - each.pending for each in streams)
     counts: dict[int, int] = {}
     for each in streams:
@@ -229,7 +232,7 @@ def _named(found: _Distribution, told: str) -> Iterator[Mark]:
 
 
 def queues(view: View, x: Value) -> list[str]:
-    """How many requests were queued in the first repeat; simulated and real apart."""
+    """Returns charts of the queue's length in the first repeat, simulated and real apart."""
     charts = []
     for kind in view.kinds:
         series = [
@@ -249,7 +252,7 @@ def queues(view: View, x: Value) -> list[str]:
 
 
 def _first_repeats(view: View, x: Value) -> Iterator[tuple[Run, int, str]]:
-    """The first repeat of each series and kind at one value of the sweep."""
+    """Yields the first repeat of each series and kind at one value of the sweep."""
     for run in view.runs:
         if run.repeat == 0 and view.axes.x_of(run.values) == x:
             yield run, view.color(run.values), view.axes.series_of(run.values)
@@ -261,7 +264,10 @@ def _first_repeats(view: View, x: Value) -> Iterator[tuple[Run, int, str]]:
 def beside(
     view: View, errors: Sequence[Fidelity], measure: Literal["mean", "p99"], title: str
 ) -> str | None:
-    """By how much simulated latencies of every point and stream are off, and the limits around."""
+    """Returns a chart of the simulation's errors at every point, with their limits.
+
+    Returns None where there are no errors to be shown.
+    """
     real = {(f.point, f.stream): f for f in view.figures if f.kind == "real"}
     known = [
         (each, error, truth)

@@ -13,7 +13,7 @@ from nnasync.experiments.run_of_point import Run
 
 
 def summary(title: str, runs: Sequence[Run], x: str = "", errors: Sequence[Fidelity] = ()) -> str:
-    """A piece of HTML that brings its style with it."""
+    """Returns the short report as a piece of HTML that brings its own style."""
     view = view_of(runs, x)
     charts = along_sweep(view) if view.axes.x else ""
     truth = ""

@@ -23,7 +23,10 @@ _COUNTS = ("submitted", "met", "late", "expired", "refused", "displaced", "cance
 
 
 def figures_table(figures: Sequence[Figures], name: str = "") -> str:
-    """All figures, one row for each point, kind and stream; `name` is the id of the table."""
+    """Returns the table of all figures, with a row for each point, kind and stream.
+
+    `name` is the id of the table.
+    """
     keys = tuple(dict.fromkeys(key for each in figures for key in each.values))
     words = {key for key in keys if any(isinstance(f.values.get(key), str) for f in figures)}
     heads = [*keys, "stream", "run", *(title for _, title, _, _ in _COLUMNS), *_COUNTS]
@@ -43,7 +46,7 @@ def figures_table(figures: Sequence[Figures], name: str = "") -> str:
 
 
 def fidelity_table(errors: Sequence[Fidelity], name: str = "") -> str:
-    """The errors of the simulation with their verdicts; those beyond their limits stand out."""
+    """Returns the table of the simulation's errors and verdicts; errors beyond limits stand out."""
     keys = tuple(dict.fromkeys(key for each in errors for key in each.values))
     heads = [*keys, "stream", "verdict", "mean, %", "p99, %", "deadlines met, points"]
     rows = []
@@ -65,7 +68,7 @@ def _swept(value: Value) -> str:
 
 
 def _signed(found: Interval | None) -> str:
-    """An error in percent or points."""
+    """Returns an error with its sign, in percent or in points."""
     if found is None:
         return ""
     half = "" if found.half is None else f" <small>±{found.half:.1%}</small>".replace("%", "")

@@ -33,12 +33,12 @@ class Timeline(msgspec.Struct, frozen=True):
 
 
 def timelines_of(runs: Sequence[Run]) -> list[Timeline]:
-    """Those of the first repeat of each point and kind of run."""
+    """Returns the excerpts of the first repeat of each point and kind of run."""
     return [timeline_of(run) for run in runs if run.repeat == 0 and run.result.requests]
 
 
 def timeline_of(run: Run) -> Timeline:
-    """The excerpt of one run, from the first arrival on that was kept."""
+    """Returns the excerpt of one run, from the first recorded arrival on."""
     result = run.result
     start_ns = min(row.arrived_ns for row in result.requests)
     lifetimes = tuple(
