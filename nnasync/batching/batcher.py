@@ -122,21 +122,22 @@ class Batcher:
 
     @property
     def inputs(self) -> Any:
-        """Those of the network."""
+        """Returns the inputs of the network."""
         return self.net.inputs
 
     @property
     def outputs(self) -> Any:
-        """Those of the network."""
+        """Returns the outputs of the network."""
         return self.net.outputs
 
     async def __call__(
         self, *arrays: Any, deadline: Deadline | None = None, priority: Priority | None = None
     ) -> Any:
-        """Run once, perhaps together with others; takes, gives and raises what the network does.
+        """Runs once, perhaps together with other calls.
 
-        Raises ResourceExhaustedTransient where too many wait, MissedDeadlinePersistent at once
-        where those that wait cannot be through by the deadline.
+        Takes, gives and raises what the network does. Raises ResourceExhaustedTransient where too
+        many wait, MissedDeadlinePersistent at once where those that wait cannot be through by the
+        deadline.
         """
         tally = self._tally(priority)
         tally.calls += 1
@@ -149,7 +150,7 @@ class Batcher:
         return value
 
     def collect(self) -> Iterable[Family]:
-        """Calls and their outcomes by priority, and how many runs they took; for metrics."""
+        """Yields the metrics: calls and their outcomes by priority, and how many runs they took."""
         yield from self._calls.collect()
         labels = (("network", self._name),)
         for name, text, count in (
@@ -188,7 +189,7 @@ class Batcher:
             queue.leave(member)
 
     def _admit(self, queue: Queue, member: Member) -> None:
-        """Refuse what has no place, or cannot be through by its deadline."""
+        """Refuses a call that has no place, or cannot be through by its deadline."""
         if len(queue.members) >= self._max_waiting:
             text = f"{self._max_waiting} calls wait to be joined already; retry when some are done"
             raise because("queue_full", errors.ResourceExhaustedTransient(text))
@@ -211,7 +212,7 @@ class Batcher:
     async def _alone(
         self, queue: Queue, arrays: Sequence[Array], rows: int, deadline: Deadline | None
     ) -> Any:
-        """Run a call by itself, on its own task."""
+        """Runs a call by itself, on its own task."""
         queue.running += 1
         try:
             return await self._run(arrays, rows, deadline, queue.priority)
@@ -236,7 +237,7 @@ class Batcher:
     # -- several calls
 
     def _look(self, queue: Queue) -> None:
-        """Start what is to be started now, and look again when something else is."""
+        """Starts the runs that are due now, and plans when to look again."""
         while queue.members and queue.running < self._lanes and not self._is_closed:
             now = now_ns()
             waiting = [member.due for member in queue.members]
@@ -267,7 +268,7 @@ class Batcher:
         self._look(queue)
 
     async def _together(self, queue: Queue, members: Sequence[Member]) -> None:
-        """Run calls as one; each gets its answer, or is repeated by itself."""
+        """Runs calls as one; each gets its answer, or is repeated by itself."""
         members = [member for member in members if not member.is_gone]
         try:
             if members:
@@ -317,7 +318,7 @@ class Batcher:
                 member.fail(closed())
 
     def _queue(self, priority: Priority | None, arrays: Sequence[Array]) -> Queue:
-        """The queue of calls that can go together: of one priority, and alike but for the rows."""
+        """Returns the queue of calls of this priority that are alike but for the number of rows."""
         # The usual priority is left unsaid: such calls of a network are the quickest.
         priority = None if priority == self._usual else priority
         key = priority, tuple(array.shape[1:] for array in arrays)

@@ -57,7 +57,7 @@ async def one_by_one(
 
 
 def _rows(net: Network, arrays: Sequence[Any]) -> list[tuple[Array, ...]]:
-    """The arguments of each call; raises InvalidArgument where they are none."""
+    """Returns the arguments of each call; raises InvalidArgument where shapes do not allow that."""
     for port in (*net.inputs, *net.outputs):
         if port.shape[:1] != (1,):
             raise InvalidArgument(

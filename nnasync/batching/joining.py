@@ -24,7 +24,7 @@ def check_is_open(net: Network) -> None:
 
 
 def fitting(ports: Sequence[Port], arguments: Sequence[Any]) -> tuple[list[Array], int]:
-    """The arrays of a call, checked as the network checks them, and how many rows they have.
+    """Returns the checked arrays of a call, and how many rows they have.
 
     Raises InvalidArgument; so a wrong call fails before anybody is joined to it.
     """
@@ -51,12 +51,12 @@ def _fits(shape: Shape, wanted: Shape) -> bool:
 
 
 def joined(calls: Sequence[Sequence[Array]]) -> list[Array]:
-    """The inputs of several calls as those of one."""
+    """Returns the inputs of several calls joined to those of one."""
     return [np.concatenate(parts) for parts in zip(*calls, strict=True)]
 
 
 def taken_apart(result: Any, rows: Sequence[int]) -> list[Any] | None:
-    """The answer of each call; None where the answer has not a row for each row of the inputs.
+    """Returns the answer of each call; None where there is not a row for each row of the inputs.
 
     Each gets arrays of its own, so that none keeps those of the others alive.
     """
@@ -73,7 +73,7 @@ def taken_apart(result: Any, rows: Sequence[int]) -> list[Any] | None:
 
 
 def sample_of(ports: Sequence[Port]) -> list[Array] | None:
-    """One row for each input, to measure with; None where more than the rows is open.
+    """Returns one row for each input, to measure with; None where more than the rows is open.
 
     Floats are random, so that answers can be compared; what may be an index is 0.
     """
@@ -91,12 +91,12 @@ def sample_of(ports: Sequence[Port]) -> list[Array] | None:
 
 
 def can_be_tried(net: Network) -> bool:
-    """Whether a call of one row can be made up, to measure with: nothing but the rows is open."""
+    """Returns whether a call of one row can be made up to measure with: only the rows are open."""
     return not any(0 in port.shape[1:] for port in net.inputs)
 
 
 def agree(alone: Any, together: Any) -> bool:
-    """Whether a call has the answer that it would have by itself, as near as engines compute."""
+    """Returns whether a call has the answer it would have alone, as near as engines compute."""
     firsts = alone if isinstance(alone, tuple) else (alone,)
     seconds = together if isinstance(together, tuple) else (together,)
     return len(firsts) == len(seconds) and all(
@@ -106,7 +106,7 @@ def agree(alone: Any, together: Any) -> bool:
 
 
 def _tolerance(array: Array) -> float:
-    """One step of what is whole; of others a thousandth of the largest."""
+    """Returns the tolerance: one step for whole numbers, else a thousandth of the largest."""
     if array.dtype.kind != "f":
         return 1.0
     return 1e-3 * float(np.max(np.abs(array), initial=0.0))

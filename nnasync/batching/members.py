@@ -34,21 +34,21 @@ class Member:
 
     @property
     def is_answered(self) -> bool:
-        """Whether it has its value or its error."""
+        """Returns whether the call has its value or its error."""
         return self._done.is_set()
 
     def succeed(self, value: Any) -> None:
-        """Answer with a value."""
+        """Answers the call with a value."""
         self._value = value
         self._done.set()
 
     def fail(self, error: Exception) -> None:
-        """Answer with an error of its own: others may raise the same one."""
+        """Answers the call with a copy of the error: others may raise the same one."""
         self._error = copy.copy(error)
         self._done.set()
 
     async def answer(self) -> Any:
-        """Wait for the answer, until the deadline at the latest."""
+        """Waits for the answer, until the deadline at the latest."""
         while not self._done.is_set():
             left_s = (self.due.deadline_ns - now_ns()) / 1e9
             if left_s <= 0:
@@ -81,7 +81,7 @@ class Run:
             member.run = self
 
     def leave(self) -> None:
-        """One of them is gone."""
+        """Notes that one of the calls is gone."""
         self._left -= 1
         if self._left == 0:
             self.scope.cancel()
@@ -98,11 +98,11 @@ class Queue:
 
     @property
     def is_used(self) -> bool:
-        """Whether anything of it waits or runs, or is looked at later."""
+        """Returns whether any call waits or runs, or the queue is to be looked at later."""
         return bool(self.members) or self.running > 0 or self.looks_at_ns < math.inf
 
     def leave(self, member: Member) -> None:
-        """A call is answered, or gave up."""
+        """Notes that a call is answered, or gave up."""
         member.is_gone = True
         if member in self.members:
             self.members.remove(member)
@@ -110,12 +110,12 @@ class Queue:
             member.run.leave()
 
     def close(self) -> None:
-        """Answer those that wait."""
+        """Answers those that wait with an error."""
         for member in self.members:
             member.fail(closed())
         self.members.clear()
 
 
 def closed() -> errors.DeviceUnavailable:
-    """The error of calls that are there when the batcher is closed, or come later."""
+    """Returns the error of calls that are there when the batcher is closed, or come later."""
     return because("closing", errors.DeviceUnavailable("the batcher is closed"))

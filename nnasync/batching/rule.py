@@ -34,13 +34,13 @@ class Waiting(hal.Struct, frozen=True):
 
 
 class Together(hal.Struct, frozen=True):
-    """These requests, by their places among those that wait, are to be run now."""
+    """The decision to run these requests now, given by their places among those that wait."""
 
     members: tuple[int, ...]
 
 
 class Until(hal.Struct, frozen=True):
-    """None is to be run before this time, unless another one comes."""
+    """The decision to run none before this time, unless another one comes."""
 
     at_ns: float
 
@@ -48,7 +48,7 @@ class Until(hal.Struct, frozen=True):
 def next_step(
     waiting: Sequence[Waiting], now_ns: int, cost_of: CostOf, window_ns: int, most_rows: int
 ) -> Together | Until:
-    """What to do with the requests that wait, of which there is one at least."""
+    """Returns what to do with the requests that wait, of which there is one at least."""
     order = sorted(
         range(len(waiting)), key=lambda n: (waiting[n].deadline_ns, waiting[n].arrived_ns)
     )
@@ -72,7 +72,10 @@ def next_step(
 
 
 def latest_start_ns(deadlines_ns: Iterable[float], cost_ns: float, patience_ns: float) -> float:
-    """Until when what is to run together may wait for more: patience, and slack, permitting."""
+    """Returns until when requests that run together may wait for more.
+
+    Neither their patience nor the slack of their deadlines may be exceeded.
+    """
     slack_ns = max(_SAFETY * cost_ns, MARGIN_NS)
     return min(min(deadlines_ns, default=math.inf) - slack_ns, patience_ns)
 
@@ -80,7 +83,7 @@ def latest_start_ns(deadlines_ns: Iterable[float], cost_ns: float, patience_ns: 
 def earliest_end_ns(
     rows: int, now_ns: int, rows_ahead: int, cost_of: CostOf, most_rows: int, lanes: int
 ) -> float:
-    """When a request is answered at the earliest, behind others that have so many rows.
+    """Returns when a request is answered at the earliest, behind others that have so many rows.
 
     `lanes` runs go side by side. What is full goes ahead of it as a whole; the rest may join it.
     """
@@ -89,14 +92,14 @@ def earliest_end_ns(
 
 
 class Costs:
-    """What runs took, by their number of rows; what was not seen is read between what was."""
+    """Knows what runs took by their number of rows; interpolates between the known ones."""
 
     def __init__(self, smoothing: float = 0.2) -> None:
         self._smoothing = smoothing
         self._known: dict[int, float] = {}
 
     def observe(self, rows: int, duration_ns: float) -> None:
-        """Take a run in."""
+        """Learns from a run."""
         known = self._known.get(rows)
         if known is None:
             self._known[rows] = duration_ns
@@ -104,7 +107,7 @@ class Costs:
             self._known[rows] = known + self._smoothing * (duration_ns - known)
 
     def __call__(self, rows: int) -> float:
-        """What so many rows take: in proportion beyond what is known, on a line in between."""
+        """Returns what so many rows take: interpolated, or in proportion beyond what is known."""
         if rows in self._known:
             return self._known[rows]
         below = max((each for each in self._known if each < rows), default=None)

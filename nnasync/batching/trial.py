@@ -33,7 +33,7 @@ Call = Callable[..., Awaitable[Any]]
 async def find_out(
     net: Network, sample: Sequence[Any] | None, most_rows: int, costs: Costs
 ) -> BatchingReport:
-    """Measure calls that are joined, and calls that are not; what joined ones take is noted.
+    """Measures joined and separate calls, and returns what was found; `costs` learns from it.
 
     Raises InvalidArgument where a sample is needed, and what the network raises.
     """
@@ -55,7 +55,7 @@ async def find_out(
 
 
 class Trial(hal.Struct, frozen=True):
-    """So many calls of one row at once: nanoseconds of all, each by itself and joined."""
+    """So many calls of one row at once: the nanoseconds of separate and of joined calls."""
 
     rows: int
     alone_ns: float
@@ -63,12 +63,12 @@ class Trial(hal.Struct, frozen=True):
 
     @property
     def ratio(self) -> float:
-        """Joined over alone."""
+        """Returns the joined time as a multiple of the separate one."""
         return self.joined_ns / max(1.0, self.alone_ns)
 
 
 class BatchingReport(hal.Struct, frozen=True):
-    """What became of batching a network: how many rows are joined, 1 for none, and why."""
+    """The result of measuring: how many rows are joined (1 for none), and why."""
 
     most_rows: int
     reason: str
@@ -85,7 +85,7 @@ class BatchingReport(hal.Struct, frozen=True):
 
 
 def verdict(trials: Sequence[Trial]) -> BatchingReport:
-    """The number of rows that saves most for each row, if it saves enough."""
+    """Returns the number of rows that saves most for each row, if it saves enough."""
     best = min(trials, key=lambda trial: trial.joined_ns / trial.rows)
     if best.ratio > PAYS_FROM:
         text = f"calls that are joined take {best.ratio:.2f} of the time of others"
@@ -95,13 +95,13 @@ def verdict(trials: Sequence[Trial]) -> BatchingReport:
 
 
 def sizes(most_rows: int) -> list[int]:
-    """What is tried: powers of two, and the largest number of rows itself."""
+    """Returns the numbers of rows that are tried: powers of two, and the largest number itself."""
     found = [1 << power for power in range(1, most_rows.bit_length()) if 1 << power <= most_rows]
     return found if found and found[-1] == most_rows else [*found, most_rows]
 
 
 async def tried(alone: Call, joining: Call, arrays: Sequence[Any], rows: int) -> Trial:
-    """So many calls at once, in turns each by itself and joined; the medians.
+    """Measures so many calls at once, in turns separate and joined; returns the medians.
 
     Raises what a call raises.
     """

@@ -58,15 +58,15 @@ class GovernedQueue:
         return len(self._jobs)
 
     def jobs(self) -> list[Job]:
-        """What is queued, by arrival."""
+        """Returns the queued jobs, by arrival."""
         return sorted(self._jobs, key=lambda job: job.sequence)
 
     def queued_of(self, client: int) -> int:
-        """How many jobs of a client are queued; looks at all of them."""
+        """Returns how many jobs of a client are queued; looks at all of them."""
         return sum(job.client == client for job in self._jobs)
 
     def needed_ns(self, job: Job, now_ns: int) -> float:
-        """When the job would end, by the policy's prediction."""
+        """Returns how long from now the job would end, by the policy's prediction."""
         needed_ns = self._ask("needed_ns", lambda: self.policy.needed_ns(job, now_ns))
         if needed_ns is None or (isinstance(needed_ns, (int, float)) and needed_ns >= 0):
             return needed_ns or 0.0
@@ -86,12 +86,15 @@ class GovernedQueue:
         self._ask("push", lambda: self.policy.push(job, now_ns))
 
     def leave(self, job: Job) -> None:
-        """Take a job out that the policy did not hand out."""
+        """Takes a job out that the policy did not hand out."""
         self._forget(job)
         self._ask("remove", lambda: self.policy.remove(job))
 
     def next(self, now_ns: int) -> Job | None:
-        """The job that the policy hands out; what is or will be too late is among the expired."""
+        """Returns the job that the policy hands out.
+
+        Puts those that are too late among the expired.
+        """
         if self._gives_up is not None and self._jobs:
             self._give_up(self._gives_up, now_ns)
         while self._jobs:
@@ -113,13 +116,13 @@ class GovernedQueue:
         return None
 
     def ran(self, job: Job, duration_ns: int) -> None:
-        """Tell the policy that a job let its core go."""
+        """Tells the policy that a job has left its core."""
         if job in self._running or job.queued:
             self._running.pop(job, None)
             self._tell_ran(job, duration_ns)
 
     def preempted(self, running: Sequence[Job], now_ns: int) -> Job | None:
-        """Which of the running jobs the policy stops."""
+        """Returns the running job that the policy stops, if any."""
         if not self._jobs or not running:
             return None
         job = self._ask("preempted", lambda: self.policy.preempted(running, now_ns))
@@ -129,13 +132,13 @@ class GovernedQueue:
         return None
 
     def due_ns(self, now_ns: int) -> int:
-        """When the policy is to be asked again, if only for having kept jobs back too long."""
+        """Returns when to ask the policy again, if only because it kept jobs back for too long."""
         if self._kept_since_ns == NEVER_NS:
             return self._policys_due_ns(now_ns)
         return min(self._policys_due_ns(now_ns), self._kept_since_ns + self._patience_ns + 1)
 
     def _give_up(self, gives_up: Callable[[int], object], now_ns: int) -> None:
-        """Let go of what the policy has no hope for any more, before its deadline."""
+        """Takes out the jobs that the policy gives up before their deadlines."""
         hopeless: object = self._ask("gives_up", lambda: gives_up(now_ns))
         if not isinstance(hopeless, list | tuple):
             if self.broken is None:
@@ -168,7 +171,7 @@ class GovernedQueue:
         self.backlog_ns = self.backlog_ns - job.floor_ns if self._jobs else 0.0
 
     def _check_patience(self, now_ns: int) -> None:
-        """Look whether a policy that keeps jobs back may do so."""
+        """Checks that a policy that keeps jobs back may do so."""
         if self._is_work_conserving:
             self._break("next", f"it gave None while {len(self)} jobs were queued")
             return
@@ -181,7 +184,7 @@ class GovernedQueue:
             self._break("due_ns", text)
 
     def _ask(self, call: str, question: Callable[[], T]) -> T | None:
-        """What the policy answers; None if it raises, or was caught before."""
+        """Returns the policy's answer; None if it raises, or has broken its contract before."""
         if self.broken is not None:
             return None
         try:

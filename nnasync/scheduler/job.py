@@ -21,7 +21,7 @@ _AGAIN_WITHIN = 64
 
 
 def at_ns(deadline: Deadline | None) -> int:
-    """When a deadline is; NEVER_NS without one."""
+    """Returns the time of a deadline; NEVER_NS without one."""
     return NEVER_NS if deadline is None else deadline.at_ns
 
 
@@ -67,14 +67,14 @@ class Estimate:
         """Which sample was the last that took very much longer than `high_ns`."""
 
     def copy(self) -> Estimate:
-        """An estimate that begins with what this one has learnt."""
+        """Returns an estimate that begins with what this one has learnt."""
         copy = Estimate()
         for name in self.__slots__:
             setattr(copy, name, getattr(self, name))
         return copy
 
     def observe(self, duration_ns: float, here: float = 1.0) -> None:
-        """Take a measured duration in; `here` is the share that a loop's thread would take.
+        """Learns from a measured duration; `here` is the share that a loop's thread would take.
 
         It is asked for each run, so it reckons with floats alone, which Python does soonest.
         """
@@ -111,10 +111,11 @@ class Estimate:
         self.best_ns = self.floor_ns = best_ns
 
     def _raised(self, high_ns: float, duration_ns: float) -> float:
-        """`high_ns` after a run that exceeds it: in steps, but for runs that exceed it by far.
+        """Returns the new `high_ns` after a run that exceeds it: it rises in steps.
 
-        One of those may be the doing of the operating system. A second one soon after it says that
-        the length depends on the data, and each of them is a stall of whatever waits for it.
+        A run that exceeds it by far may be the doing of the operating system. A second one soon
+        after it says that the length depends on the data, and each of them is a stall of whatever
+        waits for it.
         """
         raised_ns = high_ns * _RARELY
         if duration_ns > _FAR_BEYOND * high_ns:
@@ -124,7 +125,7 @@ class Estimate:
         return raised_ns
 
     def observe_on_worker(self, duration_ns: int) -> None:
-        """Take in a duration that was measured on a worker; one alone at most doubles for it.
+        """Learns from a duration that was measured on a worker; one run at most doubles the value.
 
         Beside others runs are longer, there as here. By how much the usual one is, is no reason to
         keep the next from the thread of the loop: it counts for neither `high_ns` nor `best_ns`.
@@ -137,14 +138,14 @@ class Estimate:
         self.worker_ns = _learnt(there_ns, took_ns, self.ns)
 
     def observe_beside(self, duration_ns: int) -> None:
-        """Take in a duration on the thread of a loop, beside others."""
+        """Learns from a duration on the thread of a loop, beside others."""
         took_ns = float(duration_ns)
         self.observe(took_ns)
         self.is_beside = True
         self.learn_manner(took_ns)
 
     def learn_manner(self, duration_ns: float) -> None:
-        """Take in how long one took on the thread of a loop, alone or beside others."""
+        """Learns how long a run on the thread of a loop takes, alone or beside others."""
         if self.is_beside:
             self.beside_ns = _learnt(self.beside_ns, duration_ns, self.ns)
             self.alone_ns *= _OLD
@@ -154,21 +155,21 @@ class Estimate:
             self.worker_ns *= _OLD
 
     def try_worker_again(self) -> None:
-        """Note that a worker was not chosen: what is known of runs there grows old."""
+        """Lets what is known of runs on workers grow old, because no worker was chosen."""
         if self.worker_ns > self.best_ns:
             self.worker_ns *= _TRIED_AGAIN
 
     def refused(self) -> None:
-        """Note that a job was refused on the strength of the floor."""
+        """Lowers the floor, because a job was refused on the strength of it."""
         self.floor_ns *= _REFUSED
 
     def try_here_again(self) -> None:
-        """Note that a job will not run, since runs that take longest keep it from the loop."""
+        """Lowers `high_ns` a little, so that runs it keeps from the loop are tried there again."""
         self.high_ns = max(self.ns, self.high_ns * _REFUSED)
 
 
 def _learnt(known_ns: float, duration_ns: float, usual_ns: float) -> float:
-    """What is known after another duration, of which one alone at most doubles it.
+    """Returns the value after one more duration, which at most doubles it.
 
     What was not known is taken for what is usual: the first one of its kind finds cold caches, or
     threads that sleep.

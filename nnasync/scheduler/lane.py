@@ -13,7 +13,7 @@ _SHIELD = 20
 
 
 class ClientQueue:
-    """What one client has queued: `queued` by priority, `size` in all; `running` was handed out.
+    """The queue of one client: `queued` by priority, `size` in all, `running` handed out.
 
     `used_ns`, `runs` and `missed` are for its statistics, and are counted by the scheduler.
 
@@ -72,25 +72,25 @@ class ClientQueue:
 
     @property
     def heap_entries(self) -> int:
-        """Entries that the heaps by priority hold, dead ones included."""
+        """Returns how many entries the heaps by priority hold, dead ones included."""
         return sum(len(heap) for heap in self._heaps)
 
     @property
     def age_entries(self) -> int:
-        """Entries that the heaps by age hold, dead ones included."""
+        """Returns how many entries the heaps by age hold, dead ones included."""
         return sum(len(ages) for ages in self._ages)
 
     def has(self, priorities: Sequence[Priority]) -> bool:
-        """Whether a job of one of the priorities is queued."""
+        """Returns whether a job of one of the priorities is queued."""
         queued = self.queued
         return any(queued[priority] for priority in priorities)
 
     def backlog_ns(self, least: int) -> float:
-        """Sum of the floors of queued jobs of this priority and above."""
+        """Returns the sum of the floors of queued jobs of this priority and above."""
         return sum(self._backlog_ns[least:])
 
     def equals_ns(self, job: Job) -> float:
-        """Sum of the floors of queued jobs of the same priority, if all of them go before this job.
+        """Returns the sum of the floors of equally urgent queued jobs, if all go before this job.
 
         That is 0 where it would go before one of them, as its deadline is earlier.
         """
@@ -125,7 +125,10 @@ class ClientQueue:
             self._eldest_left_ns[job.priority] = now_ns
 
     def leave(self, job: Job) -> None:
-        """Take a job off the counts; its entry goes when it is met, or when too many are dead."""
+        """Subtracts a job from the counts.
+
+        Its entry goes when it is met, or when too many are dead.
+        """
         job.queued = False
         del self._jobs[job.entry]
         job.entry = -1
@@ -144,7 +147,7 @@ class ClientQueue:
             self._compact(self._ages[priority])
 
     def next(self, now_ns: int, priorities: Sequence[Priority]) -> Job | None:
-        """Hand out the best job of the given priorities (highest first), or None."""
+        """Hands out the best job of the given priorities (highest first); None if there is none."""
         if self._due_from_ns <= now_ns:
             while (eldest := self._due(now_ns, priorities)) is not None:
                 if self._hand_out(eldest, now_ns):
@@ -161,7 +164,7 @@ class ClientQueue:
         return None
 
     def first(self, priorities: Sequence[Priority]) -> Job | None:
-        """The best job of the given priorities (highest first), whatever is due for its age."""
+        """Returns the best job of the given priorities (highest first), without regard to age."""
         for priority in priorities:
             heap = self._heaps[priority]
             while heap:
@@ -172,23 +175,23 @@ class ClientQueue:
         return None
 
     def is_due(self, now_ns: int, priorities: Sequence[Priority]) -> bool:
-        """Whether a job of one of the priorities is due for its age."""
+        """Returns whether a job of one of the priorities is due for its age."""
         return self._due_from_ns <= now_ns and self._due(now_ns, priorities) is not None
 
     def due_ns(self, priority: Priority) -> int:
-        """When a queued job of this priority is due for its age; NEVER_NS if none will be."""
+        """Returns when a job of this priority is due for its age; NEVER_NS if none will be."""
         eldest = self._eldest(priority)
         if eldest is None:
             return NEVER_NS
         return max(eldest.since_ns, self._eldest_left_ns[priority]) + self._aging_ns
 
     def _due(self, now_ns: int, priorities: Sequence[Priority]) -> Job | None:
-        """Of the jobs that are due for their age, the one that is for the longest time."""
+        """Returns the job that has been due for its age for the longest time."""
         priority = min(priorities, key=self.due_ns)
         return self._eldest(priority) if self.due_ns(priority) <= now_ns else None
 
     def _hand_out(self, job: Job, now_ns: int) -> bool:
-        """Take a job out of the queue; False, and it is among the expired, if it is too late."""
+        """Takes a job out of the queue; returns False and expires the job if it is too late."""
         priority, was_eldest = job.priority, False
         if priority < 2:
             ages, jobs = self._ages[priority], self._jobs
@@ -206,7 +209,7 @@ class ClientQueue:
         return True
 
     def _eldest(self, priority: Priority) -> Job | None:
-        """The job of a priority below HIGH that has waited longest."""
+        """Returns the job of a priority below HIGH that has waited longest."""
         if priority == 2:
             return None
         ages = self._ages[priority]
@@ -218,6 +221,6 @@ class ClientQueue:
         return None
 
     def _compact(self, heap: list[Any]) -> None:
-        """Drop the dead entries of a heap."""
+        """Drops the dead entries of a heap."""
         heap[:] = [entry for entry in heap if entry[-1] in self._jobs]
         heapify(heap)

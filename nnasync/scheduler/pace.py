@@ -23,7 +23,7 @@ _HALF_LIFE_NS = 1e9
 
 
 class Pace:
-    """The pace of each priority on so many servers, from the times at which jobs are handed out."""
+    """Learns the pace of each priority on so many servers from when jobs are handed out."""
 
     __slots__ = ("_factors", "_known_ns", "_last_ns", "_servers")
 
@@ -34,7 +34,7 @@ class Pace:
         self._known_ns = [0, 0, 0]
 
     def wait_ns(self, priority: int, least_ns: float) -> float:
-        """How long a job of this priority waits for queued work, which takes so long at least.
+        """Returns how long a job waits for queued work that takes at least so long.
 
         A quarter is added to what is usual, since half of all waits are longer than that. Nothing
         is added before anything has been learnt.
@@ -42,7 +42,7 @@ class Pace:
         return least_ns / self._servers * (self._factors[priority] * _CAUTION or 1.0)
 
     def grow_old(self, priority: int, now_ns: int) -> None:
-        """Let what was learnt grow old before somebody is refused for it.
+        """Lets the pace grow old before somebody is refused for it.
 
         While others wait it does so only until the last one left the queue: that it does not move
         since is news as well.
@@ -54,11 +54,14 @@ class Pace:
             self._known_ns[priority] = at_ns
 
     def begins_to_wait(self, priority: int) -> None:
-        """Note that a job is queued where none of its priority was: the time before is a pause."""
+        """Notes that a job is queued where none of its priority was.
+
+        The pause before does not count.
+        """
         self._last_ns[priority] = 0
 
     def handed_out(self, job: Job, now_ns: int, left: int) -> None:
-        """Note that a job left the queue to run, and how many of its priority are left there.
+        """Notes that a job left the queue to run, with how many of its priority behind it.
 
         One that goes on after it gave way was counted already: the time counts for the next one.
         """

@@ -38,11 +38,14 @@ DEFAULT = "default"
 
 
 class PolicyError(CallerError):
-    """A policy raised, or broke its contract; the message says in which call and how."""
+    """Raised where a policy raised or broke its contract.
+
+    The message says in which call and how.
+    """
 
 
 class Policy(Protocol):
-    """Who goes next, who is refused, who gives way; `name` is for reports.
+    """Decides who goes next, who is refused and who gives way; `name` is for reports.
 
     A policy that is not `is_work_conserving` may leave jobs queued while a core is idle. One object
     serves one scheduler at a time.
@@ -52,19 +55,19 @@ class Policy(Protocol):
     is_work_conserving: bool
 
     def reset(self, servers: int) -> None:
-        """Forget everything; so many executions run at once from now on."""
+        """Forgets everything; so many executions run at once from now on."""
 
     def needed_ns(self, job: Job, now_ns: int) -> float:
-        """How long from now until the job would have ended; of jobs with a deadline only."""
+        """Returns how long it takes until the job has ended; asked only of jobs with deadlines."""
 
     def push(self, job: Job, now_ns: int) -> None:
-        """Take a job in: it was submitted, or has stopped and is queued again."""
+        """Takes a job in that was submitted, or that has stopped and is queued again."""
 
     def next(self, now_ns: int) -> Job | None:
-        """Give one of the queued jobs away, None where all shall wait."""
+        """Hands out one of the queued jobs; returns None where all are to wait."""
 
     def remove(self, job: Job) -> None:
-        """Forget a queued job: it was withdrawn, is too late, or lost its place."""
+        """Forgets a queued job that was withdrawn, is too late, or lost its place."""
 
     def ran(self, job: Job, duration_ns: int) -> None:
         """Note that a job that was handed out ran for so long; if it stopped, it was pushed before.
@@ -73,14 +76,17 @@ class Policy(Protocol):
         """
 
     def preempted(self, running: Sequence[Job], now_ns: int) -> Job | None:
-        """Which of the running jobs, that take all cores, is to make room for a queued one."""
+        """Returns which of the running jobs gives way to a queued one, if any.
+
+        The running jobs take all cores.
+        """
 
     def due_ns(self, now_ns: int) -> int:
-        """When to ask again though nothing happens; NEVER_NS if that changes no answer."""
+        """Returns when to ask again though nothing happens; NEVER_NS if time changes no answer."""
 
 
 def remaining_ns(job: Job, now_ns: int) -> float:
-    """How long a job still takes by its estimate, be it queued or running."""
+    """Returns how long a job still takes by its estimate, be it queued or running."""
     ran_ns = job.active_ns + (now_ns - job.resumed_ns if job.resumed_ns >= 0 else 0)
     return max(0.0, job.estimate.ns - ran_ns)
 
@@ -107,18 +113,18 @@ class Ordered:
         return len(self._entries)
 
     def key(self, job: Job, now_ns: int) -> float:
-        """What jobs are ordered by, the lowest first."""
+        """Returns the value by which jobs are ordered, the lowest first."""
         raise NotImplementedError(f"{type(self).__name__} does not say how jobs are ordered")
 
     def reset(self, servers: int) -> None:
-        """Forget everything."""
+        """Forgets everything."""
         self.servers = servers
         self._heap: list[_Entry] = []
         self._entries: dict[Job, _Entry] = {}
         self._numbers = itertools.count()
 
     def needed_ns(self, job: Job, now_ns: int) -> float:
-        """Nothing is refused."""
+        """Returns 0, so that nothing is refused."""
         return 0.0
 
     def push(self, job: Job, now_ns: int) -> None:
@@ -128,7 +134,7 @@ class Ordered:
         heapq.heappush(self._heap, entry)
 
     def next(self, now_ns: int) -> Job | None:
-        """The job with the lowest key."""
+        """Hands out the job with the lowest key."""
         first = self._first()
         if first is None:
             return None
@@ -138,17 +144,17 @@ class Ordered:
         return job
 
     def remove(self, job: Job) -> None:
-        """Forget a job; its entry goes when it is met, or when too many are dead."""
+        """Forgets a job; its entry goes when it is met, or when too many are dead."""
         self._entries.pop(job, None)
         if len(self._heap) > 2 * len(self._entries) + 64:
             self._heap = list(self._entries.values())
             heapq.heapify(self._heap)
 
     def ran(self, job: Job, duration_ns: int) -> None:
-        """What ran does not matter for an order."""
+        """Does nothing: what ran does not matter for an order."""
 
     def preempted(self, running: Sequence[Job], now_ns: int) -> Job | None:
-        """The running job with the highest key, if that of the first queued one is lower."""
+        """Returns the running job with the highest key, if the first queued one's key is lower."""
         first = self._first() if self.preempts else None
         if first is None or not running:
             return None
@@ -156,16 +162,16 @@ class Ordered:
         return last if first[0] < key else None
 
     def due_ns(self, now_ns: int) -> int:
-        """The keys of queued jobs do not change."""
+        """Returns NEVER_NS, since the keys of queued jobs do not change."""
         return NEVER_NS
 
     def queued_before(self, job: Job, now_ns: int) -> list[Job]:
-        """The queued jobs that go before this one if it is queued now; looks at all of them."""
+        """Returns the queued jobs that would go before this one; looks at all of them."""
         key = self.key(job, now_ns)
         return [entry[-1] for entry in self._entries.values() if entry[0] <= key]
 
     def in_order(self) -> list[Job]:
-        """The queued jobs, the next one first; looks at all of them."""
+        """Returns the queued jobs, the next one first; looks at all of them."""
         return [entry[-1] for entry in sorted(self._entries.values())]
 
     def _first(self) -> _Entry | None:
@@ -181,5 +187,5 @@ _Entry = tuple[float, int, int, Job]
 
 
 def by_deadline(job: Job) -> float:
-    """The deadline as a key: what has none comes last."""
+    """Returns the deadline as a key; jobs without one come last."""
     return math.inf if job.deadline_ns == NEVER_NS else job.deadline_ns

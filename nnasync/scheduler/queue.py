@@ -95,10 +95,7 @@ class Scheduler:
     # -- clients
 
     def open_client(self, *, queue_limit: int, name: str = "") -> int:
-        """Take another client in, and return its number; all have equal shares.
-
-        `name` says in statistics who it is.
-        """
+        """Registers another client and returns its number; `name` is for statistics."""
         self._last_client += 1
         if self.only is not None:
             self.only.tag_ns = max(self.only.tag_ns, self._virtual_ns)
@@ -114,7 +111,7 @@ class Scheduler:
         return self._last_client
 
     def close_client(self, client: int) -> None:
-        """Forget a client, when nothing of it is queued or runs any more."""
+        """Forgets a client once nothing of it is queued or runs any more."""
         if client and client in self._lanes:
             self._leaving.add(client)
             self._drop(client)
@@ -131,7 +128,7 @@ class Scheduler:
         lane.runs += runs
 
     def ran(self, job: Job, duration_ns: int) -> None:
-        """Charge a job that was handed out for the time that it ran since; it has let go."""
+        """Charges a job that was handed out for the time that it ran; it has left its core."""
         lane = self._lanes.get(job.client)
         if lane is None or lane is self.only:
             return
@@ -146,7 +143,7 @@ class Scheduler:
         self._drop(job.client)
 
     def is_over(self, client: int) -> bool:
-        """Whether a client has had more than another one that waits; under a policy any waits."""
+        """Returns whether a client is ahead of one that waits; under a policy whether any waits."""
         if self.only is not None or not any(self.totals):
             return False
         mine = self._lanes.get(client)
@@ -158,19 +155,20 @@ class Scheduler:
 
     @property
     def is_shared(self) -> bool:
-        """Whether there are several clients."""
+        """Returns whether there are several clients."""
         return len(self._lanes) > 1
 
     # -- jobs
 
     def has_room(self, priority: Priority, client: int = 0) -> bool:
-        """Whether one more job of this priority and client would find a place."""
+        """Returns whether one more job of this priority and client would find a place."""
         return client not in self._leaving and self._room.has_room(priority, client)
 
     def check_room(self, job: Job, now_ns: int) -> None:
-        """Raise, and count it, where `submit` would refuse a job: no place, or a deadline too near.
+        """Raises, and counts it, where `submit` would refuse a job.
 
-        For callers that check before they allocate memory for a job.
+        That is for lack of a place, or for a deadline that is too near. It is for callers that
+        check before they allocate memory for a job.
         """
         if not self.has_room(job.priority, job.client):
             raise self._room.refusal(job.priority, job.client)
@@ -178,10 +176,10 @@ class Scheduler:
             self._check_deadline(job, now_ns)
 
     def hold(self, job: Job) -> Job | None:
-        """Reserve a place for a job that is not ready; returns the job that lost its place, if any.
+        """Reserves a place for a job that is not ready; returns the job that lost its place.
 
-        That job has left the queue; answer it with `displaced`. Raises ResourceExhaustedTransient,
-        or DeviceUnavailable for a client that was closed.
+        That job, if there is one, has left the queue; answer it with `displaced`. Raises
+        ResourceExhaustedTransient, or DeviceUnavailable for a client that was closed.
         """
         self._check_client(job)
         if job.has_place:
@@ -189,7 +187,7 @@ class Scheduler:
         return self._take_place(job, self._room.giver(job))
 
     def submit(self, job: Job, now_ns: int) -> Job | None:
-        """Queue a job; returns the job that lost its place, if any, as `hold` does.
+        """Queues a job; returns the job that lost its place, if any, as `hold` does.
 
         Raises what `hold` raises, and MissedDeadlinePersistent where the deadline cannot be met. A
         job that is refused has no place any more.
@@ -240,7 +238,7 @@ class Scheduler:
         lane.put_back(job, now_ns)
 
     def withdraw(self, job: Job, *, is_late: bool = False) -> bool:
-        """Take a job out of the queue, and its place from it; False if it was not queued.
+        """Takes a job and its place out of the queue; returns False if it was not queued.
 
         `is_late`: because its deadline has passed.
         """
@@ -257,7 +255,7 @@ class Scheduler:
         return True
 
     def next(self, now_ns: int, priorities: Sequence[Priority]) -> Job | None:
-        """Hand out the best job of the given priorities (highest first), or None.
+        """Hands out the best job of the given priorities (highest first); None if there is none.
 
         That is one which is due for its age, if there is any, else one of the client whose share
         is behind the most. Under a policy it is that one's choice, of whatever priority.
@@ -281,7 +279,7 @@ class Scheduler:
         return job
 
     def first(self, now_ns: int, priorities: Sequence[Priority]) -> Job | None:
-        """The job that `next` would hand out; None where only `next` can tell.
+        """Returns the job that `next` would hand out; None where only `next` can tell.
 
         That is so with several clients, under a policy, where a job is due for its age, and where
         the deadline of that job has passed.
@@ -293,14 +291,14 @@ class Scheduler:
         return None if job is None or job.deadline_ns <= now_ns else job
 
     def due_ns(self, priority: Priority) -> int:
-        """When a queued job of this priority is due for its age; NEVER_NS if none will be."""
+        """Returns when a job of this priority is due for its age; NEVER_NS if none will be."""
         only = self.only
         if only is not None:
             return only.due_ns(priority)
         return min(lane.due_ns(priority) for lane in self._lanes.values())
 
     def take_expired(self) -> list[Job]:
-        """The jobs whose deadlines passed in the queue, each of them once."""
+        """Returns the jobs whose deadlines passed in the queue, each of them once."""
         if not self.expired:
             return []
         expired = self.expired[:]
@@ -312,14 +310,17 @@ class Scheduler:
         return expired
 
     def waits_above(self, priority: Priority, client: int = 0) -> bool:
-        """Whether a job of a higher priority and the same client is queued; under a policy any."""
+        """Returns whether more urgent work of the client is queued.
+
+        Under a policy it is whether any work is.
+        """
         if self._governed is not None:
             return len(self._governed) > 0
         lane = self._lanes.get(client)
         return lane is not None and lane.size > 0 and any(lane.queued[priority + 1 :])
 
     def displaces(self, running: Job, priority: Priority) -> bool:
-        """Whether queued work of a priority, or a higher one, may take a running job's place.
+        """Returns whether queued work of a priority or above may take a running job's place.
 
         That is a matter of priority within a client; between clients the share counts as well.
         """
@@ -333,7 +334,7 @@ class Scheduler:
         )
 
     def preempted(self, running: Sequence[Job], now_ns: int) -> Job | None:
-        """Which of the jobs that run, and take all cores, is to give way to a queued one, if any.
+        """Returns which of the running jobs, which take all cores, gives way to a queued one.
 
         By the default rule that is one of the least priority, below the highest that is queued.
         """
@@ -351,7 +352,7 @@ class Scheduler:
         return min(among, key=lambda job: job.priority, default=None)
 
     def look_again_ns(self, now_ns: int) -> int:
-        """When to ask a policy again for `next` and `preempted`, though nothing happens."""
+        """Returns when to ask a policy again for `next` and `preempted`, though nothing happens."""
         if self._governed is None:
             return NEVER_NS
         at_ns = self._governed.due_ns(now_ns)
@@ -359,7 +360,7 @@ class Scheduler:
         return at_ns
 
     def low_goes_first(self) -> bool:
-        """Whether a client with only LOW jobs is next, while another has more urgent ones."""
+        """Returns whether the next client has only LOW jobs while another has more urgent ones."""
         if self.only is not None or not self.totals[Priority.LOW]:
             return False
         waiting = [lane for lane in self._lanes.values() if lane.size]
@@ -367,14 +368,14 @@ class Scheduler:
         return first.queued[Priority.LOW] == first.size
 
     def queued(self, priorities: Sequence[Priority]) -> int:
-        """Number of queued jobs of the given priorities."""
+        """Returns the number of queued jobs of the given priorities."""
         queued, total = self.totals, 0
         for priority in priorities:
             total += queued[priority]
         return total
 
     def backlog_ns(self, priority: Priority) -> float:
-        """What the queued jobs of this priority and above take at least, of all clients.
+        """Returns what the queued jobs of this priority and above take at least, of all clients.
 
         Under a policy it is all of them.
         """
@@ -383,14 +384,14 @@ class Scheduler:
         return sum(lane.backlog_ns(priority) for lane in self._lanes.values())
 
     def queued_of(self, client: int) -> int:
-        """Number of queued jobs of a client."""
+        """Returns the number of queued jobs of a client."""
         if self._governed is not None:
             return self._governed.queued_of(client)
         lane = self._lanes.get(client)
         return 0 if lane is None else lane.size
 
     def statistics(self) -> SchedulerStatistics:
-        """Counts so far."""
+        """Returns the counts so far."""
         governed = self._governed
         low, medium, high = self.totals if governed is None else governed.queued
         return SchedulerStatistics(
@@ -483,7 +484,7 @@ class Scheduler:
             )
 
     def _refuses(self, job: Job) -> None:
-        """Count a job that could not be done by its deadline."""
+        """Counts a job that could not be done by its deadline."""
         self._missed += 1
         self._has_missed(job)
 
@@ -495,7 +496,7 @@ class Scheduler:
     # -- a policy
 
     def _is_admitted(self, governed: GovernedQueue, job: Job, now_ns: int) -> bool:
-        """Whether a policy has let a job in; raises if it refuses, False if it cannot tell."""
+        """Returns whether a policy let a job in; raises if it refuses, False if it cannot tell."""
         needed_ns = governed.needed_ns(job, now_ns)
         self._check_policy()
         if self._governed is None:
@@ -514,7 +515,7 @@ class Scheduler:
     def _governed_next(
         self, governed: GovernedQueue, now_ns: int, priorities: Sequence[Priority]
     ) -> Job | None:
-        """The policy's choice, or that of the default rule if it fails in this."""
+        """Returns the policy's choice, or that of the default rule if the policy fails."""
         job = governed.next(now_ns)
         self._check_policy()
         if job is not None:
@@ -524,7 +525,7 @@ class Scheduler:
         return job
 
     def _check_policy(self) -> None:
-        """Go on with the default rule if the policy has broken its contract."""
+        """Returns to the default rule if the policy has broken its contract."""
         governed = self._governed
         if governed is None or governed.broken is None:
             return
@@ -542,7 +543,7 @@ class Scheduler:
     # -- shares
 
     def _fair_next(self, now_ns: int, priorities: Sequence[Priority]) -> Job | None:
-        """Of the lanes that have something due, or else anything, ask that of the lowest tag."""
+        """Hands out from the lane with the lowest tag among those with due jobs, else among all."""
         waiting = [lane for lane in self._lanes.values() if lane.size and lane.has(priorities)]
         waiting.sort(key=lambda lane: (not lane.is_due(now_ns, priorities), lane.tag_ns))
         for lane in waiting:
@@ -553,26 +554,26 @@ class Scheduler:
         return None
 
     def _charge(self, lane: ClientQueue, job: Job) -> None:
-        """Charge the expected time of a job."""
+        """Charges a lane the expected time of a job."""
         self._move_on(lane)
         job.charged_ns = max(job.estimate.ns, _LEAST_NS)
         lane.tag_ns += job.charged_ns
         lane.running += 1
 
     def _enter(self, lane: ClientQueue) -> None:
-        """Have a lane that was empty begin at the tag of those that are served."""
+        """Sets the tag of a lane that was empty to that of the lanes that are served."""
         if not lane.size:
             lane.tag_ns = max(lane.tag_ns, self._virtual_ns)
 
     def _move_on(self, lane: ClientQueue) -> None:
-        """Note that a lane is served: those that come later begin at the lowest tag."""
+        """Notes that a lane is served: lanes that come later begin at the lowest tag."""
         tag_ns = lane.tag_ns
         if any(self.totals):
             tag_ns = min([tag_ns, *(each.tag_ns for each in self._lanes.values() if each.size)])
         self._virtual_ns = max(self._virtual_ns, tag_ns)
 
     def _drop(self, client: int) -> None:
-        """Forget a client that was closed and has nothing left."""
+        """Forgets a client that was closed and has nothing left."""
         if client not in self._leaving:
             return
         lane = self._lanes[client]

@@ -27,7 +27,7 @@ from nnasync.scheduler.job import Job
 
 
 class Room:
-    """The places of all that wait; `size` is how many are taken."""
+    """The places of all jobs that wait; `size` is how many are taken."""
 
     __slots__ = ("_corners", "displaced", "limit", "refused", "size")
 
@@ -37,20 +37,20 @@ class Room:
         self._corners: dict[int, _Corner] = {}
 
     def open(self, client: int, limit: int) -> None:
-        """Register a client that may have this many places."""
+        """Registers a client that may have this many places."""
         self._corners[client] = _Corner(limit)
 
     def close(self, client: int) -> None:
-        """Forget a client that has no place."""
+        """Forgets a client that has no place."""
         self._corners.pop(client, None)
 
     def taken_by(self, client: int) -> int:
-        """How many places a client has."""
+        """Returns how many places a client has."""
         corner = self._corners.get(client)
         return 0 if corner is None else corner.size
 
     def refusal(self, priority: Priority, client: int) -> ResourceExhaustedTransient:
-        """The error for a job without a place, which is counted as refused."""
+        """Returns the error for a job without a place, after counting it as refused."""
         self.refused += 1
         corner = self._corners.get(client)
         limit = self.limit
@@ -70,12 +70,12 @@ class Room:
         self._corners[job.client].refused += 1
 
     def refused_to(self, client: int) -> int:
-        """How many jobs of a client found no place, or lost it."""
+        """Returns how many jobs of a client found no place, or lost it."""
         corner = self._corners.get(client)
         return 0 if corner is None else corner.refused
 
     def has_room(self, priority: Priority, client: int = 0) -> bool:
-        """Whether one more of this priority and client would get a place."""
+        """Returns whether one more job of this priority and client would get a place."""
         corner = self._corners.get(client)
         if corner is None:
             return False
@@ -84,7 +84,7 @@ class Room:
         return self._giver(priority, corner) is not None
 
     def giver(self, job: Job) -> Job | None:
-        """The job that must give its place to another; None if a place is free.
+        """Returns the job that must give its place to this one; None if a place is free.
 
         Raises ResourceExhaustedTransient if no job must.
         """
@@ -97,7 +97,7 @@ class Room:
         return giver
 
     def takes(self, job: Job) -> bool:
-        """Give a job a place if it has none and one is free; whether it has one then."""
+        """Gives a job a place if it has none and one is free; returns whether it has one then."""
         if job.has_place:
             return True
         corner = self._corners[job.client]
@@ -138,12 +138,12 @@ class Room:
         return _lowest(above, priority)
 
     def _clients_with(self, corner: _Corner) -> int:
-        """How many clients wait, or would with this one."""
+        """Returns how many clients wait, counting this one."""
         return sum(each.size > 0 or each is corner for each in self._corners.values())
 
 
 class _Corner:
-    """The places of one client: by priority, and in the order in which they were taken."""
+    """The places of one client, by priority and in the order in which they were taken."""
 
     __slots__ = ("begun", "limit", "refused", "size", "waiting")
 
@@ -163,12 +163,12 @@ class _Corner:
         return None
 
     def newest_below(self, priority: Priority | None) -> Job | None:
-        """The newest of the lowest priority that it has, if that is below this one."""
+        """Returns the newest job of the client's lowest priority, if that is below this one."""
         return _lowest([self], priority)
 
 
 def displaced(job: Job) -> ResourceExhaustedTransient:
-    """The error for a job that lost its place."""
+    """Returns the error for a job that lost its place."""
     text = (
         f"all places were taken, and this execution of priority {Priority(job.priority).name} gave "
         "its place to work of higher priority, or of a client that had fewer of them; retry when "

@@ -50,7 +50,7 @@ GROUP = "nnasync.policies"
 
 
 def _reservations(clients: dict[Any, dict[str, float]], *, is_hard: bool = False) -> Reservations:
-    """Reservations from a table: `budget_ms` and `period_ms` by the number of the client."""
+    """Makes reservations from a table of `budget_ms` and `period_ms` by the client's number."""
     return Reservations(
         {int(client): _reservation(client, each) for client, each in clients.items()},
         is_hard=is_hard,
@@ -67,7 +67,7 @@ def _reservation(client: Any, told: dict[str, float]) -> Reservation:
 
 
 def _predicted_finish(order: str = "edf") -> PredictedFinish:
-    """Admission by predicted finish over the order of this name."""
+    """Returns admission by predicted finish over the order of this name."""
     made = resolve_policy(order)
     if not isinstance(made, Ordered):
         raise InvalidArgument(f"predicted-finish goes over an order, which {order!r} is not")
@@ -91,16 +91,16 @@ BUILT_IN: dict[str, Callable[..., Policy]] = {
 
 
 def policy_names() -> tuple[str, ...]:
-    """The names that `resolve_policy` knows, the default first, those of third parties last."""
+    """Returns the names that `resolve_policy` knows: the default first, third parties' last."""
     foreign = sorted(point.name for point in entry_points(GROUP) if point.name not in BUILT_IN)
     return (DEFAULT, *BUILT_IN, *foreign)
 
 
 def resolve_policy(policy: str | Policy | None, **parameters: Any) -> Policy | None:
-    """The policy of a name, made with these parameters, or the object itself; None is the default.
+    """Returns the policy of a name, made with these parameters, or the given object.
 
-    Raises InvalidArgument for an unknown name, for parameters that it does not have, and for what
-    is no policy.
+    None stands for the default rule. Raises InvalidArgument for an unknown name, for parameters
+    that the policy does not have, and for an object that is no policy.
     """
     if policy is None or policy == DEFAULT:
         if parameters:
@@ -138,7 +138,7 @@ def _check_parameters(policy: str, make: Callable[..., Any], given: dict[str, An
 
 
 def check_policy(policy: Any) -> Policy:
-    """The object, if it has what a policy has; else raises InvalidArgument and names it."""
+    """Returns the object if it has all members of a policy; raises InvalidArgument otherwise."""
     calls = ("reset", "needed_ns", "push", "next", "remove", "ran", "preempted", "due_ns")
     missing = [name for name in calls if not callable(getattr(policy, name, None))]
     if not isinstance(getattr(policy, "name", None), str) or not policy.name:

@@ -10,27 +10,27 @@ from nnasync.scheduler.policy import Ordered, by_deadline, remaining_ns
 
 
 class FirstComeFirstServed(Ordered):
-    """By arrival alone."""
+    """Orders jobs by arrival alone."""
 
     name = "fifo"
 
     def key(self, job: Job, now_ns: int) -> float:
-        """All are alike: the arrival decides."""
+        """Returns the same key for all jobs, so that the arrival decides."""
         return 0.0
 
 
 class FixedPriority(Ordered):
-    """By priority, then by arrival; nobody ages."""
+    """Orders jobs by priority, then by arrival; nobody ages."""
 
     name = "fixed-priority"
 
     def key(self, job: Job, now_ns: int) -> float:
-        """The higher the priority, the sooner."""
+        """Returns a lower key for a higher priority."""
         return -job.priority
 
 
 class DeadlineMonotonic(Ordered):
-    """By the time between submission and deadline: what is urgent by its nature goes first.
+    """Orders jobs by the time between submission and deadline, the shortest first.
 
     With deadlines as long as periods these are rate-monotonic priorities (Liu & Layland 1973).
     """
@@ -39,23 +39,23 @@ class DeadlineMonotonic(Ordered):
     preempts = True
 
     def key(self, job: Job, now_ns: int) -> float:
-        """The shorter the time that the job was given, the sooner."""
+        """Returns the time that the job was given."""
         return by_deadline(job) - job.since_ns
 
 
 class EarliestDeadlineFirst(Ordered):
-    """By deadline, what has none last (Liu & Layland 1973)."""
+    """Orders jobs by deadline; those without one come last (Liu & Layland 1973)."""
 
     name = "edf"
     preempts = True
 
     def key(self, job: Job, now_ns: int) -> float:
-        """The deadline."""
+        """Returns the deadline."""
         return by_deadline(job)
 
 
 class LeastLaxity(Ordered):
-    """By deadline less what the job still takes by its estimate (Dertouzos & Mok 1989).
+    """Orders jobs by deadline less what they still take by their estimates (Dertouzos & Mok 1989).
 
     All queued jobs lose laxity alike, so their order stays. Running ones keep theirs; they are
     looked at when jobs come and begin, not in between.
@@ -65,17 +65,20 @@ class LeastLaxity(Ordered):
     preempts = True
 
     def key(self, job: Job, now_ns: int) -> float:
-        """When the job has to begin at the latest."""
+        """Returns when the job has to begin at the latest."""
         if job.deadline_ns == NEVER_NS:
             return math.inf
         return job.deadline_ns - remaining_ns(job, now_ns)
 
 
 class ShortestJobFirst(Ordered):
-    """By what the job still takes by its estimate; with `preempts` the shortest remaining time."""
+    """Orders jobs by what they still take by their estimates.
+
+    With `preempts` that is the shortest remaining time.
+    """
 
     name = "shortest-job"
 
     def key(self, job: Job, now_ns: int) -> float:
-        """What it still takes."""
+        """Returns what the job still takes."""
         return remaining_ns(job, now_ns)

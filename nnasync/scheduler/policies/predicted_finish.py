@@ -22,7 +22,7 @@ from nnasync.scheduler.policy import Ordered, remaining_ns
 
 
 class PredictedFinish:
-    """The order of another policy, and refusal of what would end after its deadline.
+    """Orders jobs as another policy does, and refuses those that would end after their deadlines.
 
     A prediction looks at all that is queued, so it takes time in proportion to that.
     """
@@ -35,14 +35,14 @@ class PredictedFinish:
         self.reset(1)
 
     def reset(self, servers: int) -> None:
-        """Forget everything."""
+        """Forgets everything."""
         self._servers = servers
         self._running: dict[Job, float] = {}
         self._is_behind = False
         self._order.reset(servers)
 
     def needed_ns(self, job: Job, now_ns: int) -> float:
-        """What runs and what goes before, shared by the servers, and the job itself."""
+        """Returns the time for what runs or goes before, shared by the servers, and for the job."""
         ahead_ns = sum(remaining_ns(other, now_ns) for other in self._running)
         ahead_ns += sum(
             remaining_ns(other, now_ns) for other in self._order.queued_before(job, now_ns)
@@ -51,7 +51,7 @@ class PredictedFinish:
         return (0.0 if is_idle else ahead_ns / self._servers) + _worn_ns(job.estimate)
 
     def gives_up(self, now_ns: int) -> list[Job]:
-        """What waits and would be late now, if each goes to the first core that is free."""
+        """Returns the queued jobs that would be late if each went to the first free core."""
         if not self._is_behind:
             return []
         self._is_behind = False
@@ -69,36 +69,36 @@ class PredictedFinish:
         return hopeless
 
     def push(self, job: Job, now_ns: int) -> None:
-        """Queue a job in the other policy's order."""
+        """Queues a job in the other policy's order."""
         self._order.push(job, now_ns)
 
     def next(self, now_ns: int) -> Job | None:
-        """The first by that order."""
+        """Returns the first job by that order."""
         job = self._order.next(now_ns)
         if job is not None:
             self._running[job] = remaining_ns(job, now_ns)
         return job
 
     def remove(self, job: Job) -> None:
-        """Forget a job."""
+        """Forgets a job."""
         self._order.remove(job)
 
     def ran(self, job: Job, duration_ns: int) -> None:
-        """Count on its core again; if it took longer than predicted, predict again."""
+        """Counts a core as free again; predicts anew if the job took longer than predicted."""
         predicted_ns = self._running.pop(job, None)
         if predicted_ns is not None and duration_ns > predicted_ns:
             self._is_behind = True
         self._order.ran(job, duration_ns)
 
     def preempted(self, running: Sequence[Job], now_ns: int) -> Job | None:
-        """Whom the other policy names."""
+        """Returns the job that the other policy preempts."""
         return self._order.preempted(running, now_ns)
 
     def due_ns(self, now_ns: int) -> int:
-        """When the other policy says."""
+        """Returns when the other policy wants to be asked again."""
         return self._order.due_ns(now_ns)
 
 
 def _worn_ns(estimate: Estimate) -> float:
-    """What a run is expected to take, less what refusals took off it."""
+    """Returns the expected length of a run, less what refusals took off it."""
     return estimate.ns * (estimate.floor_ns / estimate.best_ns) if estimate.best_ns else 0.0

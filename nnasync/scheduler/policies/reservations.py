@@ -49,7 +49,7 @@ class Reservations:
         self.reset(1)
 
     def reset(self, servers: int) -> None:
-        """Forget everything: all budgets are full, and no client has a deadline."""
+        """Forgets everything: all budgets are full, and no client has a deadline."""
         self._servers = {
             client: _Server(each, is_hard=not self.is_work_conserving)
             for client, each in self._reserved.items()
@@ -57,7 +57,7 @@ class Reservations:
         self._others = _Server(None, is_hard=False)
 
     def needed_ns(self, job: Job, now_ns: int) -> float:
-        """Nothing is refused."""
+        """Returns 0, so that nothing is refused."""
         return 0.0
 
     def push(self, job: Job, now_ns: int) -> None:
@@ -65,20 +65,20 @@ class Reservations:
         self._of(job).push(job, now_ns)
 
     def next(self, now_ns: int) -> Job | None:
-        """The first job of the client with the earliest deadline."""
+        """Returns the first job of the client with the earliest deadline."""
         server = self._first(now_ns)
         return None if server is None else server.next(now_ns)
 
     def remove(self, job: Job) -> None:
-        """Forget a job."""
+        """Forgets a job."""
         self._of(job).queue.remove(job)
 
     def ran(self, job: Job, duration_ns: int) -> None:
-        """Take what a job ran off its client's budget."""
+        """Subtracts what a job ran from its client's budget."""
         self._of(job).ran(job, duration_ns)
 
     def preempted(self, running: Sequence[Job], now_ns: int) -> Job | None:
-        """The running job of the client with the latest deadline, if a queued one's is earlier."""
+        """Returns the running job with the latest deadline if a queued client's is earlier."""
         first = self._first(now_ns)
         if first is None or not running:
             return None
@@ -86,7 +86,7 @@ class Reservations:
         return last if first.deadline_ns < self._of(last).deadline_now_ns(now_ns) else None
 
     def due_ns(self, now_ns: int) -> int:
-        """When a running client's budget is gone, or a waiting one's is filled up."""
+        """Returns when a running client's budget is gone, or a waiting client's is filled up."""
         if not any(server.queue for server in self._all()):
             return NEVER_NS
         return min(server.due_ns(now_ns) for server in self._all())
@@ -103,7 +103,7 @@ class Reservations:
 
 
 class _Server:
-    """One client's budget and deadline, and its jobs by arrival; no reservation: no deadline."""
+    """The budget, deadline and jobs of one client; without a reservation it has no deadline."""
 
     def __init__(self, reservation: Reservation | None, *, is_hard: bool) -> None:
         self._reservation = reservation
@@ -142,7 +142,7 @@ class _Server:
             self.deadline_ns += reserved.period_ns
 
     def deadline_now_ns(self, now_ns: int) -> float:
-        """The deadline as it would be if what runs stopped now."""
+        """Returns the deadline as it would be if what runs stopped now."""
         reserved = self._reservation
         if reserved is None:
             return math.inf
@@ -151,7 +151,7 @@ class _Server:
         return self.deadline_ns + periods * reserved.period_ns
 
     def due_ns(self, now_ns: int) -> int:
-        """When the budget of what runs is gone, or the suspension of what waits is over."""
+        """Returns when the budget of what runs is gone, or the suspension of what waits is over."""
         if self.queue and self.suspended_until_ns > now_ns:
             return int(self.suspended_until_ns)
         if self._reservation is None or not self._running:
