@@ -79,10 +79,13 @@ class FencedExecution(Protocol):
 
     @property
     def fence(self) -> Fence:
-        """Signaled when the outputs are written, in error state when they will not be."""
+        """Returns the fence.
+
+        Signaled when the outputs are written, failed when they will not be.
+        """
 
     async def get_execution_info(self) -> ExecutionInfo:
-        """Status and timings; raises BadState while the fence is pending."""
+        """Returns status and timings; raises BadState while the fence is pending."""
 
     def cancel(self) -> None:
         """End the execution: its fence fails with Cancelled unless it is done."""
@@ -97,7 +100,7 @@ class Buffer(Protocol):
 
     @property
     def token(self) -> int:
-        """What stands for the buffer in requests; above 0."""
+        """Returns the number that stands for the buffer in requests; it is above 0."""
 
     async def copy_to(self, memory: Memory, /) -> None:
         """Copy the contents to memory of exactly their size.
@@ -171,10 +174,10 @@ class InlinePreparedModel(PreparedModel, Protocol):
     """A prepared model of this process, which may run on the thread of its caller."""
 
     def check_room(self, priority: Priority | None = None, deadline_ns: int = NEVER_NS) -> None:
-        """Raise ResourceExhausted or MissedDeadline if one that is queued now would be refused."""
+        """Raises ResourceExhausted or MissedDeadline if an execution queued now was refused."""
 
     def has_let_go(self, request: Request) -> bool:
-        """Whether the memory of a request is not in use any more, after an execution that failed.
+        """Returns whether nobody uses the memory of a request any more, after an execution failed.
 
         Such an execution was refused, cancelled or late, and may go on for a while.
         """
@@ -191,7 +194,7 @@ class InlinePreparedModel(PreparedModel, Protocol):
         config: ExecutionConfig,
         given: Sequence[Array] | None = None,
     ) -> ExecutionResult | None:
-        """Run at once if that is cheaper than a hop, else return None.
+        """Runs at once and returns the result if that is cheaper than a hop; else returns None.
 
         `given` are arrays to be read in place of all inputs of the request, of their dtypes and
         shapes; they may be written to the memory of the request. Raises what an execution raises.
@@ -209,10 +212,10 @@ class InlinePreparedModel(PreparedModel, Protocol):
         """
 
     def launch_now(self, request: Request, config: ExecutionConfig) -> FencedExecution | None:
-        """Launch what waits for nothing, if it is so cheap that it has run on return, else None."""
+        """Launches and runs at once what waits for nothing and is very cheap; else returns None."""
 
     def open_burst(self) -> PromptLine:
-        """Begin a burst that takes requests as they are, without messages; raises if closed."""
+        """Begins a burst that takes requests as they are, without messages; raises if closed."""
 
 
 @runtime_checkable
@@ -223,10 +226,10 @@ class QuickPreparedModel(InlinePreparedModel, Protocol):
     """
 
     def runs_here_now(self) -> bool:
-        """Whether an execution of the usual priority that began now would run on this thread."""
+        """Returns whether an execution of the usual priority would run on this thread now."""
 
     def quick_run(self, request: Request) -> InlineRun | None:
-        """What runs a request by `run_now` as quickly as possible, on this thread; None if nothing.
+        """Returns what runs a request as `run_now` does, at the least cost; None if nothing can.
 
         It is for executions of the usual priority that are not measured. Raises as `run_now`.
         """
@@ -236,14 +239,14 @@ class InlineRun(Protocol):
     """One request on the thread of its caller, with all that a run needs looked up once."""
 
     def run(self, given: Sequence[Array] | None, deadline_ns: int) -> bool:
-        """Run at once where nothing speaks against that: True, or False and nothing has happened.
+        """Runs at once if nothing speaks against it; returns False if nothing has happened.
 
         `given` is as of `run_now`. Raises what an execution raises.
         """
 
     @property
     def output_shapes(self) -> Sequence[OutputShape]:
-        """Those of all outputs of the last run; to be read after it."""
+        """Returns the shapes of all outputs of the last run; to be read after it."""
 
     def goes_beside(self, deadline_ns: int = NEVER_NS) -> bool:
         """Whether an execution that begins now is better queued beside others than run here.
@@ -253,10 +256,7 @@ class InlineRun(Protocol):
         """
 
     def run_beside(self, request: Request, deadline_ns: int = NEVER_NS) -> Awaitable[object]:
-        """Run another request beside others, as was told last.
-
-        That is on a worker, or on whichever thread is free first where this one may run it too.
-        """
+        """Runs another request beside others, on whichever thread is free first."""
 
 
 @runtime_checkable
@@ -268,16 +268,19 @@ class RepeatingPreparedModel(PreparedModel, Protocol):
 
     @property
     def suspects(self) -> bool:
-        """Whether the device failed lately, so that it may not be asked at all."""
+        """Returns whether the device failed lately, so that it may not be asked at all."""
 
     def skipped(self) -> NNError | None:
-        """The failure for which this request is not for the device; None where it is."""
+        """Returns the failure for which this request is kept from the device; None if it is not."""
 
     def failed(self, error: BaseException, request: Request | None = None) -> NNError | None:
-        """Note an error of the device: the failure for which to repeat a request, or None."""
+        """Notes an error of the device.
+
+        Returns the failure for which to repeat a request, or None.
+        """
 
     def succeeded(self) -> None:
-        """Note that the device did what it was asked."""
+        """Notes that the device did what it was asked."""
 
     def repeat(
         self,
@@ -286,7 +289,7 @@ class RepeatingPreparedModel(PreparedModel, Protocol):
         failure: NNError,
         done: Callable[[ExecutionResult | NNError], None],
     ) -> Callable[[], object] | None:
-        """Repeat a request that failed, from any thread; returns how to cancel that.
+        """Repeats a request that failed, from any thread; returns a function that cancels that.
 
         `done` hears what comes of it once its memory is free, on any thread.
         """
@@ -347,34 +350,34 @@ class Device(Protocol):
 
     @property
     def name(self) -> str:
-        """Unique name."""
+        """Returns the unique name."""
 
     @property
     def version(self) -> str:
-        """Version string, not empty."""
+        """Returns the version string, which is not empty."""
 
     @property
     def type(self) -> DeviceType:
-        """Kind of hardware."""
+        """Returns the kind of hardware."""
 
     @property
     def feature_level(self) -> HalVersion:
-        """Version of the HAL that the device implements."""
+        """Returns the version of the HAL that the device implements."""
 
     async def get_status(self) -> DeviceStatus:
-        """Whether the device takes work now."""
+        """Returns whether the device takes work now."""
 
     async def get_capabilities(self) -> Capabilities:
-        """Performance figures, as ratios to the reference."""
+        """Returns performance figures, as ratios to the reference."""
 
     async def get_supported_extensions(self) -> tuple[Extension, ...]:
-        """Vendor extensions that are supported in full."""
+        """Returns the vendor extensions that are supported in full."""
 
     async def get_number_of_cache_files_needed(self) -> tuple[int, int]:
-        """Numbers of model cache and data cache files; (0, 0) means no caching."""
+        """Returns the numbers of model cache and data cache files; (0, 0) means no caching."""
 
     async def get_supported_operations(self, model: Model) -> tuple[bool, ...]:
-        """For each operation of the main subgraph, whether the device can run it.
+        """Returns for each operation of the main subgraph whether the device can run it.
 
         Raises InvalidArgument if the model is not legal.
         """
@@ -417,7 +420,7 @@ class SharingDevice(Device, Protocol):
     """A device whose prepared models may share what was compiled."""
 
     async def share(self, prepared: PreparedModel, priority: Priority) -> PreparedModel:
-        """Another prepared model of the same plan and its memory, of another priority.
+        """Returns another prepared model of the same plan and its memory, of another priority.
 
         Both are closed on their own. Raises InvalidArgument for one that is not of this device,
         GeneralFailure where it cannot be shared, DeviceUnavailable where it is closed.
@@ -434,4 +437,7 @@ class LoweringDevice(Device, Protocol):
     async def lowerings(
         self, model: Model, preference: ExecutionPreference
     ) -> tuple[Lowering, ...]:
-        """The ways to run a supported model, the most promising one first; none if it has one."""
+        """Returns the ways to run a supported model, the most promising first.
+
+        Empty if there is one.
+        """

@@ -19,17 +19,17 @@ from nnasync.hal import Model
 
 
 class Ahead(msgspec.Struct, frozen=True):
-    """A slot, and the prepared model that its request is bound to."""
+    """A slot made ahead of a call, and the prepared model that its request is bound to."""
 
     prepared: PreparedModel
     slot: Slot
 
 
 def bound_ahead(model: Model, prepared: PreparedModel) -> Ahead | None:
-    """A slot for a call of a model, bound; from any thread.
+    """Returns a bound slot for a first call of a model; may run on any thread.
 
-    None where shapes are open, or the model was prepared elsewhere. A failure is raised by the
-    call.
+    Returns None where shapes are open, or the model was prepared elsewhere. A failure is raised by
+    the call itself.
     """
     ports = ports_of(model)
     if not ports.are_settled or not is_inline(prepared):

@@ -101,12 +101,12 @@ class Buffer:
 
     @property
     def is_shared(self) -> bool:
-        """Whether it is shared memory, for the `reason`, and no memory of a device."""
+        """Returns whether it is shared memory, for the `reason`, and no memory of a device."""
         return isinstance(self._open(), Pool)
 
     @property
     def shape(self) -> Shape:
-        """The shape of the contents.
+        """Returns the shape of the contents.
 
         Without contents that of the allocation, with 0 for unknown dimensions.
 
@@ -116,11 +116,11 @@ class Buffer:
 
     @property
     def is_settled(self) -> bool:
-        """Whether the allocation knew all dimensions."""
+        """Returns whether the allocation knew all dimensions."""
         return is_fully_specified(self._operand.type, self._operand.dimensions)
 
     async def read(self, out: Array | None = None) -> Array:
-        """A copy of the contents, in a fresh array or in `out`.
+        """Returns a copy of the contents, in a fresh array or in `out`.
 
         Raises GeneralFailure where there are none, ResourceExhaustedTransient while they are being
         written, InvalidArgument for an `out` that does not fit, BadState when closed.
@@ -162,7 +162,7 @@ class Buffer:
         self._keep(memory, pool)
 
     async def close(self) -> None:
-        """Give it back; what runs with it goes on. Idempotent."""
+        """Gives the buffer back; executions that use it go on. May be repeated."""
         memory, self._memory, self._idle = self._memory, None, None
         if isinstance(memory, Pool):
             memory.close()
@@ -184,7 +184,7 @@ class Buffer:
     # -- for requests
 
     def check(self, prepared: PreparedModel, kind: str, port: Port) -> None:
-        """Raise InvalidArgument where it has not this role, BadState when closed."""
+        """Raises InvalidArgument where the buffer has not this role, BadState when it is closed."""
         if self._memory is not None and (id(prepared), kind, port.position) in self._uses:
             return
         self._open()
@@ -194,7 +194,7 @@ class Buffer:
         )
 
     def written(self, shape: Shape) -> None:
-        """Note the shape that an execution has written."""
+        """Notes the shape that an execution has written."""
         self._found = shape
 
     def _takes(self, shape: Shape) -> bool:
@@ -210,7 +210,7 @@ class Buffer:
         return memory
 
     def _staging(self, shape: Shape) -> Pool:
-        """Memory of the size of contents, for a copy that has it alone."""
+        """Returns memory of the contents' size for one copy alone."""
         nbytes = math.prod(shape) * self.dtype.itemsize
         pool, self._idle = self._idle, None
         if pool is not None and pool.size == nbytes:
@@ -218,13 +218,13 @@ class Buffer:
         return memory_of(self.roles, nbytes)
 
     def _keep(self, memory: devices.Buffer | Pool, pool: Pool) -> None:
-        """Keep staging memory, which no copy uses any more, for the next one."""
+        """Keeps staging memory that no copy uses any more for the next one."""
         if pool is not memory and self._memory is not None:
             self._idle = pool
 
 
 def memory_of(roles: Sequence[Role], nbytes: int) -> Pool:
-    """Memory that all these devices can use: private where all of them are in this process."""
+    """Returns memory that all these devices can use; private if all of them are in this process."""
     if all(is_inline(role.prepared) for role in roles):
         return Pool.private(nbytes)
     return Pool.allocate(nbytes)
@@ -240,7 +240,7 @@ class BufferWrite:
         self._outs = outs
 
     def __call__(self, fence: Fence) -> None:
-        """Note it."""
+        """Notes that the buffers were written."""
         if fence.error is None:
             for each, port in zip(self._outs, self._ports, strict=True):
                 if each is not None:
@@ -250,7 +250,7 @@ class BufferWrite:
 
 
 async def allocate(roles: Sequence[Role], shape: Sequence[int] = ()) -> Buffer:
-    """Memory for these uses; all of them have the same type, and dimensions that go together.
+    """Allocates memory for these roles, which have the same type and compatible dimensions.
 
     Raises InvalidArgument for roles that are not legal; GeneralFailure, or what the device raised,
     where no device has it and shared memory is not allowed or of unknown size.
@@ -309,7 +309,7 @@ async def _allocated(device: Device, roles: Sequence[Role], dimensions: Shape) -
 
 
 def _positions(roles: Sequence[Role]) -> tuple[list[BufferRole], list[BufferRole]]:
-    """Input and output roles; prepared models count in the order in which they come up."""
+    """Returns input roles and output roles; prepared models are numbered as they come up."""
     places = {key: place for place, key in enumerate(dict.fromkeys(id(r.prepared) for r in roles))}
     found: dict[str, list[BufferRole]] = {"input": [], "output": []}
     for role in roles:
@@ -318,7 +318,7 @@ def _positions(roles: Sequence[Role]) -> tuple[list[BufferRole], list[BufferRole
 
 
 def buffers_of(ports: Sequence[Port], out: Any) -> Sequence[Any]:
-    """`out=` of a launch; raises InvalidArgument where it is not buffers."""
+    """Returns the buffers in a launch's `out=`; raises InvalidArgument for anything else."""
     outs = out_in_order(ports, out)
     if not all(each is None or isinstance(each, Buffer) for each in outs):
         raise InvalidArgument("out= of a launch takes buffers; other outputs are regions")

@@ -205,7 +205,10 @@ class Burst(OrderedCalls, MeasuredCalls[R]):
         *,
         measure: bool = False,
     ) -> Any:
-        """A call of any form, at once or in its turn; most are one array that fits and is cheap."""
+        """Runs a call of any form, at once or in its turn.
+
+        Most are one array that fits and is cheap.
+        """
         self._check(deadline)
         if self._limit.is_full or cancellation_pending():
             await self._let_in(deadline)
@@ -251,16 +254,16 @@ class Burst(OrderedCalls, MeasuredCalls[R]):
     def _config_of(
         self, deadline: Deadline | None, priority: Priority | None, *, measure: bool
     ) -> ExecutionConfig:
-        """How a call runs that says something of it."""
+        """Returns the configuration for what a call states: deadline, priority, measuring."""
         usual = self._config.priority if priority is None else priority
         return config_of(deadline, usual, measure=measure)
 
     async def state(self) -> dict[str, Array]:
-        """Copies of the stream's state, by the names of the model's state inputs; {} without any.
+        """Returns copies of the stream's state, by the names of the model's state inputs.
 
-        A device in another process that has the state is given a second; calls that come meanwhile
-        wait. Raises BadState while calls are in flight, DeviceUnavailable where the device does not
-        answer.
+        {} if none. A device in another process that has the state is given a second; calls that
+        come meanwhile wait. Raises BadState while calls are in flight, DeviceUnavailable where the
+        device does not answer.
         """
         if self._state is None:
             return {}
@@ -268,7 +271,7 @@ class Burst(OrderedCalls, MeasuredCalls[R]):
             return await self._state.read()
 
     async def load_state(self, values: Mapping[str, Any]) -> None:
-        """Set the stream's state; every state must be given. Raises InvalidArgument, BadState."""
+        """Sets the stream's state; every state must be given. Raises InvalidArgument, BadState."""
         if self._state is not None:
             with self._limit.held():
                 self._state.load(values)
@@ -276,13 +279,13 @@ class Burst(OrderedCalls, MeasuredCalls[R]):
             raise BadState("this network carries no state")
 
     async def reset(self) -> None:
-        """Set the state to zeroes, as at the beginning of the stream; raises BadState."""
+        """Sets the state to zeros, as at the beginning of the stream; raises BadState."""
         if self._state is not None:
             with self._limit.held():
                 self._state.begin()
 
     def statistics(self) -> BurstStatistics:
-        """Counts so far; `hot` while the device is in its fast state for this burst."""
+        """Returns the counts so far; `hot` while the device is in its fast state for this burst."""
         return BurstStatistics(
             submitted=self._submitted,
             succeeded=self._succeeded,
@@ -292,7 +295,7 @@ class Burst(OrderedCalls, MeasuredCalls[R]):
         )
 
     def close(self) -> None:
-        """End the burst; calls in flight end with DeviceUnavailable. Idempotent."""
+        """Ends the burst; calls in flight end with DeviceUnavailable. May be repeated."""
         if not self._open:
             return
         self._open = False
@@ -341,7 +344,7 @@ class Burst(OrderedCalls, MeasuredCalls[R]):
             )
 
     async def _let_in(self, deadline: Deadline | None) -> None:
-        """Wait for a place, or end here as a call that is cancelled."""
+        """Waits until fewer calls than `depth` are in flight; ends here if it is cancelled."""
         await checkpoint_if_cancelled()
         self._check(deadline)
         if self._limit.is_full:
@@ -359,10 +362,10 @@ class Burst(OrderedCalls, MeasuredCalls[R]):
     def _ask(
         self, slot: BurstSlot, requests: Sequence[Request], config: ExecutionConfig
     ) -> Outcome | Awaited | None:
-        """Have a call executed at once where nothing is under way.
+        """Asks the device to execute a call at once; nothing else is under way.
 
-        No other thread looks at the stream then. An error is returned where something stands by
-        that may make up for it.
+        No other thread looks at the stream then. An error is returned, not raised, where a standby
+        may make up for it.
         """
         line, state, standby = self._line, self._state, self._standby
         if line is None or (standby is not None and standby.suspects):
@@ -385,7 +388,7 @@ class Burst(OrderedCalls, MeasuredCalls[R]):
         return answer
 
     def _follow(self, call: BurstCall, answer: Outcome | Awaited) -> None:
-        """Have a call that was asked, and has no result yet, end as one that was sent."""
+        """Has a call whose result is still awaited end like one that was sent."""
         with self._lock:
             self._running, self._last = call, None
         if isinstance(answer, ExecutionResult | NNError):
@@ -396,7 +399,7 @@ class Burst(OrderedCalls, MeasuredCalls[R]):
         self._watch(call)
 
     async def _turn_of(self, call: BurstCall) -> None:
-        """Let the loop turn while the call, not sent yet, holds its place in the stream."""
+        """Lets the loop turn while the call, not sent yet, holds its place in the stream."""
         try:
             await self._workers.turns.next()
         except BaseException:
@@ -406,7 +409,7 @@ class Burst(OrderedCalls, MeasuredCalls[R]):
             raise
 
     def _send(self, call: BurstCall) -> None:
-        """Send a call, and those that follow it for as long as the answers come within `send`."""
+        """Sends a call, and those behind it for as long as the answers come within `send`."""
         sending: BurstCall | None = call
         while sending is not None:
             sending.sender = threading.get_ident()
@@ -438,7 +441,7 @@ class Burst(OrderedCalls, MeasuredCalls[R]):
         self._watch(call)
 
     def _answered(self, call: BurstCall, outcome: Outcome) -> None:
-        """The device answered; what it failed to do is repeated by what stands by for it."""
+        """Handles the device's answer; the standby repeats what the device failed to do."""
         standby, failure = self._standby, None
         if standby is not None and self._open and not call.given_up:
             if isinstance(outcome, NNError):
@@ -463,11 +466,11 @@ class Burst(OrderedCalls, MeasuredCalls[R]):
                     cancel()
 
     def _request(self, call: BurstCall) -> Request:
-        """The request on the side of the state that counts now."""
+        """Returns the call's request that reads the current side of the state."""
         return call.requests[0 if self._state is None else self._state.current]
 
     def _watch(self, call: BurstCall) -> None:
-        """Answer a call at its deadline for a device in another process, which may hang."""
+        """Answers a call at its deadline, since a device in another process may hang."""
         line = self._line
         if line is None or not line.may_hang or call.config.deadline_ns == NEVER_NS:
             return
@@ -480,7 +483,7 @@ class Burst(OrderedCalls, MeasuredCalls[R]):
             call.alarm.disarm()
 
     def _expire(self, call: BurstCall, error: NNError | None = None) -> None:
-        """Answer a call that was sent, and cancel it on the device."""
+        """Answers a call that was sent with an error, and cancels it on the device."""
         with self._lock:
             if call.outcome is not None or call.given_up:
                 return
@@ -534,7 +537,10 @@ class Burst(OrderedCalls, MeasuredCalls[R]):
         return (value, done.timing) if measure else value
 
     def _discard(self, slot: BurstSlot) -> None:
-        """Forget a slot that the device may still use; its memory goes when the device lets go."""
+        """Forgets a slot that the device may still use.
+
+        Its memory is freed when the device is done.
+        """
         if self._line is not None:
             self._line.free(slot.pool)
 

@@ -13,7 +13,7 @@ from nnasync.hal import Array, Priority
 def call_now(
     net: Net[Any], array: Array, deadline: Deadline | None, out: Array | None = None
 ) -> Any:
-    """The result, as of a call; None where the call would not run here and at once.
+    """Returns the result of a call, or None where it would not run here and at once.
 
     `out`, which must fit the only output, is written instead of a fresh array. For callers that
     prepare for waiting, at a cost, only where they have to. It counts as a call where it gives
@@ -36,7 +36,7 @@ def call_now(
 
 
 def check_call(net: Net[Any], deadline: Deadline, priority: Priority) -> None:
-    """Raise what a call would raise on its arrival, and count it: it cannot be done by then.
+    """Raises what a call would raise on its arrival, such as a deadline that cannot be met.
 
     For callers that `call_now` gave None; without an error nothing has happened.
     """

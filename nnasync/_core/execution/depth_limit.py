@@ -24,7 +24,7 @@ OnFull = Literal["wait", "refuse"]
 
 
 class DepthLimit:
-    """The calls in flight, and those that wait in the order in which they came; of one loop.
+    """Counts the calls in flight, and queues those beyond the depth; for one loop.
 
     A call stays among those that wait until it goes on, so that nobody who comes later goes first.
     """
@@ -44,12 +44,12 @@ class DepthLimit:
         self._watchdog = watchdog
 
     def enter(self) -> None:
-        """Note that a call is in flight."""
+        """Counts a call in."""
         self.in_flight += 1
         self._look()
 
     def leave(self) -> None:
-        """Note that a call is over."""
+        """Counts a call out."""
         self.in_flight -= 1
         self._look()
         if self._waiting:
@@ -57,7 +57,7 @@ class DepthLimit:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Have calls wait that come meanwhile; raises BadState while any are in flight."""
+        """Holds back calls that come meanwhile; raises BadState while any are in flight."""
         if self.in_flight or self._is_held:
             raise BadState("the state is in use while calls are in flight; await them first")
         self._is_held = True
@@ -70,7 +70,7 @@ class DepthLimit:
             self._let_go_on()
 
     async def wait(self, deadline_ns: int) -> None:
-        """Return when there is a place, at most at the deadline; cancelling is safe.
+        """Waits for a place, until the deadline at most; cancelling is safe.
 
         Raises ResourceExhaustedTransient where calls are to be refused.
         """
@@ -97,7 +97,7 @@ class DepthLimit:
                 Wakeup.current().post(self._let_go_on)
 
     def close(self, error: Exception) -> None:
-        """Let nobody go on."""
+        """Ends all waits with the error."""
         for place in tuple(self._waiting):
             place.fail(error)
 
@@ -106,6 +106,9 @@ class DepthLimit:
         self.is_full = is_taken or len(self._waiting) > 0
 
     def _let_go_on(self) -> None:
-        """Tell the first that there is a place; the next is told when that one has gone on."""
+        """Tells the first waiter that there is a place.
+
+        The next is told when that one has gone on.
+        """
         if self._waiting and self.in_flight < self._depth and not self._is_held:
             self._waiting[0].signal()

@@ -38,7 +38,7 @@ class DistantState(StreamState):
     def __init__(
         self, state: StreamState, buffers: Sequence[Sequence[DistantBuffer]], watchdog: Watchdog
     ) -> None:
-        """Goes on from a state in shared memory; `buffers` are two for each of the states."""
+        """Continues from a state in shared memory; `buffers` has two for each of the states."""
         self._watchdog = watchdog
         self.ports = state.ports
         self._inputs, self._outputs = state._inputs, state._outputs
@@ -82,7 +82,7 @@ class DistantState(StreamState):
 async def moved_away(
     state: StreamState, ports: Ports, device: Device, prepared: PreparedModel, watchdog: Watchdog
 ) -> StreamState:
-    """The state in buffers of a device, or as it is where the device has none."""
+    """Returns the state moved into buffers of a device; unchanged where the device has none."""
     buffers = await _buffers(ports, device, prepared)
     return state if buffers is None else DistantState(state, buffers, watchdog)
 
@@ -90,7 +90,7 @@ async def moved_away(
 async def _buffers(
     ports: Ports, device: Device, prepared: PreparedModel
 ) -> list[list[DistantBuffer]] | None:
-    """Two buffers of a device for each state of a prepared model, or None where it has none."""
+    """Returns two device buffers for each state of a prepared model; None where it has none."""
     made: list[list[DistantBuffer]] = []
     for state, new in zip(ports.state_inputs, ports.state_outputs, strict=True):
         roles = [BufferRole(0, state.position)], [BufferRole(0, new.position)]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class FilledRequest:
-    """A request with inputs in its memory, and that memory as arrays once it is used again."""
+    """A request with inputs in its memory; it keeps arrays of that memory once it is used again."""
 
     __slots__ = ("_inputs", "_outputs", "request", "run")
 
@@ -29,7 +29,7 @@ class FilledRequest:
         self._outputs: list[Array | None] = [None] * len(request.outputs)
 
     def fits(self, arrays: Sequence[Any]) -> bool:
-        """Whether these are all of its inputs, as plain arrays of its types and shapes."""
+        """Returns whether these are plain arrays of the types and shapes of all its inputs."""
         places = self._inputs
         if len(arrays) != len(places):
             return False
@@ -44,7 +44,7 @@ class FilledRequest:
         return True
 
     def fill(self, arrays: Sequence[Array | buffer.Buffer | None]) -> None:
-        """Put other inputs of the same shapes in their places."""
+        """Copies other inputs of the same shapes to their places."""
         for number, array in enumerate(arrays):
             if isinstance(array, np.ndarray):
                 place = self._inputs[number]
@@ -55,7 +55,10 @@ class FilledRequest:
                 place[...] = array
 
     def output(self, number: int, dtype: np.dtype[Any], shape: Shape) -> Array:
-        """An output where it is; raises GeneralFailure where the device has taken the memory."""
+        """Returns an output in place.
+
+        Raises GeneralFailure where the device has taken the memory.
+        """
         place = self._outputs[number]
         if place is None or place.shape != shape:
             offset = self.request.outputs[number].location.offset

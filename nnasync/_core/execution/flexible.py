@@ -58,7 +58,7 @@ _KEPT_REQUESTS = 4
 
 
 class FlexibleCalls:
-    """Executes one network, and remembers how much memory its outputs took."""
+    """Executes a network with open shapes, and remembers how much memory its outputs took."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class FlexibleCalls:
         out: Any,
         config: ExecutionConfig,
     ) -> tuple[Any, ExecutionResult]:
-        """Run once: the result as of a network's call, and what the device said.
+        """Runs once; returns the result as of a network's call, and the device's report.
 
         Raises InvalidArgument for inputs that do not fit, and the errors of the device.
         """
@@ -112,11 +112,11 @@ class FlexibleCalls:
         raise GeneralFailure(f"the outputs did not fit in {_ATTEMPTS} times, each time larger")
 
     def close(self) -> None:
-        """Drop the requests that are kept."""
+        """Drops the requests that are kept."""
         self._kept.clear()
 
     def given(self, values: Sequence[Any]) -> list[Array | buffer.Buffer | None]:
-        """The inputs as arrays that fit, and buffers; raises InvalidArgument."""
+        """Returns the inputs as arrays that fit, and buffers; raises InvalidArgument."""
         return [
             None
             if value is None
@@ -129,7 +129,7 @@ class FlexibleCalls:
         arrays: Sequence[Array | buffer.Buffer | None],
         held: Sequence[buffer.Buffer | None],
     ) -> tuple[object, ...] | None:
-        """What calls must have in common to use one request; None where buffers are in it."""
+        """Returns what calls must have in common to share a request; None if buffers are in it."""
         shapes = [each.shape if isinstance(each, np.ndarray) else each for each in arrays]
         if any(each is not None and not isinstance(each, tuple) for each in (*shapes, *held)):
             return None
@@ -140,7 +140,7 @@ class FlexibleCalls:
         shapes: tuple[object, ...] | None,
         arrays: Sequence[Array | buffer.Buffer | None],
     ) -> FilledRequest | None:
-        """A request that is not in use, filled with the inputs."""
+        """Returns an idle request that was kept, filled with the inputs, or None."""
         for place, (known, filled) in enumerate(self._kept):
             if known == shapes:
                 del self._kept[place]
@@ -149,7 +149,7 @@ class FlexibleCalls:
         return None
 
     def kept_for(self, arrays: Sequence[Any]) -> FilledRequest | None:
-        """A kept request for plain arrays like these, of a size that sufficed; it stays kept."""
+        """Returns a kept request for arrays like these whose memory sufficed; it stays kept."""
         for place, (_, filled) in enumerate(self._kept):
             if filled.fits(arrays):
                 if place:
@@ -158,7 +158,7 @@ class FlexibleCalls:
         return None
 
     def copied(self, filled: FilledRequest, shapes: Sequence[OutputShape]) -> Any:
-        """The outputs of these shapes, in arrays of their own, as of a call."""
+        """Returns the outputs of these shapes as arrays of their own, as a call does."""
         if len(shapes) == 1:
             return filled.output(0, self._ports.outputs[0].dtype, shapes[0].dimensions).copy()
         return tuple(
@@ -167,16 +167,16 @@ class FlexibleCalls:
         )
 
     def outgrown(self, filled: FilledRequest, error: OutputInsufficientSize) -> None:
-        """Note that a kept request was too small: the next one has more memory."""
+        """Notes that a kept request was too small, so that the next one has more memory."""
         self.forget(filled)
         self._grow(filled.request, error.output_shapes)
 
     def forget(self, filled: FilledRequest) -> None:
-        """Keep a request no longer."""
+        """Stops keeping a request."""
         self._kept = [each for each in self._kept if each[1] is not filled]
 
     def _keep(self, shapes: tuple[object, ...] | None, filled: FilledRequest) -> None:
-        """Keep a finished request for reuse, most recently used first."""
+        """Keeps a finished request for reuse, most recently used first."""
         if shapes is not None:
             self._kept.insert(0, (shapes, filled))
             del self._kept[_KEPT_REQUESTS:]
@@ -186,7 +186,7 @@ class FlexibleCalls:
         arrays: Sequence[Array | buffer.Buffer | None],
         held: Sequence[buffer.Buffer | None],
     ) -> Request:
-        """A request over fresh memory with the inputs in it, and over buffers."""
+        """Makes a request of fresh memory, with the inputs in it, and of buffers."""
         if self._ports.state_inputs:
             unknown = [port.name for port in self._ports.outputs if not port.is_settled]
             raise InvalidArgument(
@@ -214,7 +214,7 @@ class FlexibleCalls:
         return moved(Request(tuple(inputs), tuple(outputs), (pool,)), pieces)
 
     def _grow(self, request: Request, shapes: Sequence[OutputShape]) -> bool:
-        """Note how much the outputs need; whether that is more than they had in this request.
+        """Notes the memory that outputs need; returns whether this request had less.
 
         Another call may have noted as much meanwhile. What a caller's buffer has does not grow.
         """
@@ -247,7 +247,7 @@ class FlexibleCalls:
 def _input(
     array: Array | buffer.Buffer | None, location: DataLocation, pool: Pool
 ) -> RequestArgument:
-    """An input as it brings its shape along; an array is copied to its place in the pool."""
+    """Returns the argument for an input with its own shape; an array is copied into the pool."""
     if array is None:
         return RequestArgument(has_no_value=True)
     if isinstance(array, np.ndarray):

@@ -15,7 +15,7 @@ from nnasync.memory import Region
 
 
 class Execution:
-    """What `net.launch` returns.
+    """A launched execution, which `net.launch` returns.
 
     `outputs` are zero-copy regions: read them (`region.array`, `np.asarray(region)`) once the fence
     is signaled, and pass them to another launch that waits for the fence. They stay valid until the
@@ -31,7 +31,10 @@ class Execution:
         ports: Sequence[Port],
         outs: Sequence[Any] | None = None,
     ) -> None:
-        """`outs` has a buffer for each output that is in one, else None."""
+        """Takes what was launched.
+
+        `outs` has a buffer for each output that is in one, else None.
+        """
         self._launched = launched
         self._outs = outs
         self._lease = lease
@@ -40,7 +43,7 @@ class Execution:
 
     @property
     def outputs(self) -> tuple[Any, ...]:
-        """The outputs in place, regions or the buffers they were meant for.
+        """Returns the outputs in place, as regions, or as the buffers that were given for them.
 
         Raises BadState once the execution is closed.
         """
@@ -57,15 +60,18 @@ class Execution:
 
     @property
     def fence(self) -> Fence:
-        """Signaled when the outputs are written, failed when they will not be."""
+        """Returns the fence that is signaled when the outputs are written.
+
+        It fails if none will be.
+        """
         return self._launched.fence
 
     async def info(self) -> ExecutionInfo:
-        """Status, and timings if asked for; raises BadState while the fence is pending."""
+        """Returns status and requested timings; raises BadState while the fence is pending."""
         return await self._launched.get_execution_info()
 
     async def result(self) -> Any:
-        """Wait for the fence and return copies of the outputs; a tuple if there are several.
+        """Waits for the fence and returns copies of the outputs; a tuple if there are several.
 
         Buffers are returned as they are.
         """
@@ -79,11 +85,11 @@ class Execution:
         return values[0] if len(values) == 1 else values
 
     def cancel(self) -> None:
-        """End the work; the fence fails with Cancelled unless it is done already."""
+        """Ends the work; the fence fails with Cancelled unless it is done already."""
         self._launched.cancel()
 
     def close(self) -> None:
-        """Cancel the work if it is not done, and give the outputs' memory back."""
+        """Cancels the work if it is not done, and gives the outputs' memory back."""
         if not self.fence.done:
             self.cancel()
         self._lease.close()
@@ -112,17 +118,17 @@ class FailedLaunch:
         self.fence.fail(error)
 
     async def get_execution_info(self) -> ExecutionInfo:
-        """The status of the error."""
+        """Returns the status of the error."""
         return ExecutionInfo(self._error.status)
 
     def cancel(self) -> None:
-        """Do nothing: the execution is over."""
+        """Does nothing, since the execution is over."""
 
 
 async def fenced(
     prepared: PreparedModel, request: Request, fences: Sequence[Fence], config: ExecutionConfig
 ) -> FencedExecution:
-    """An execution launched on a device, or one that has failed if the device turned it down."""
+    """Returns a launched execution, or a failed one if the device turned it down."""
     try:
         return await prepared.execute_fenced(request, fences, config)
     except DeviceError as error:

@@ -31,7 +31,7 @@ _MEASURED = ExecutionConfig(measure=True)
 
 
 def spread(arrays: Sequence[Any]) -> Sequence[Any]:
-    """`launch(first.outputs)` means `launch(*first.outputs)`."""
+    """Returns the arguments of a launch one by one: `launch(outputs)` means `launch(*outputs)`."""
     if len(arrays) == 1:
         first = arrays[0]
         if (
@@ -45,7 +45,7 @@ def spread(arrays: Sequence[Any]) -> Sequence[Any]:
 
 
 def _is_held(value: Any) -> bool:
-    """Whether a value is a buffer or an image, which is used where it is."""
+    """Returns whether a value is a buffer or an image, which is used in place."""
     return value.__class__ is Pool or (
         not isinstance(value, (int, float, list, tuple)) and isinstance(value, buffer.Buffer)
     )
@@ -54,7 +54,7 @@ def _is_held(value: Any) -> bool:
 def config_of(
     deadline: Deadline | None, priority: Priority | None = None, *, measure: bool
 ) -> ExecutionConfig:
-    """How a call runs. Raises InvalidArgument for what is no Priority."""
+    """Returns the configuration of a call; raises InvalidArgument for what is no Priority."""
     if priority is not None:
         check_priority(priority)
         deadline_ns = NEVER_NS if deadline is None else deadline.at_ns
@@ -65,7 +65,7 @@ def config_of(
 
 
 def check_priority(priority: object) -> None:
-    """Raise InvalidArgument unless it is a Priority."""
+    """Raises InvalidArgument for what is no Priority."""
     if priority.__class__ is not Priority:
         raise InvalidArgument(
             "priority must be nn.Priority.LOW, MEDIUM or HIGH, or None for that of the network, "
@@ -81,7 +81,7 @@ def launch_config(
     *,
     measure: bool,
 ) -> ExecutionConfig:
-    """How a launch runs. Raises InvalidArgument."""
+    """Returns the configuration of a launch; raises InvalidArgument."""
     if priority is not None:
         check_priority(priority)
     return ExecutionConfig(
@@ -94,14 +94,14 @@ def launch_config(
 
 
 def fences_of(wait_for: Sequence[Fence | Execution]) -> Sequence[Fence]:
-    """`wait_for=` as fences; raises InvalidArgument."""
+    """Returns the fences given as `wait_for=`; raises InvalidArgument."""
     if wait_for.__class__ is not list and not isinstance(wait_for, Iterable):
         raise InvalidArgument(f"wait_for takes a list of fences, got {wait_for!r}")
     return [_fence(item) for item in wait_for]
 
 
 def all_met(fences: Sequence[Fence]) -> bool:
-    """Whether all dependencies are done and none failed."""
+    """Returns whether all dependencies are done and none failed."""
     return not fences or all(fence.status is _SIGNALED for fence in fences)
 
 
@@ -115,7 +115,7 @@ def _fence(item: Fence | Execution) -> Fence:
 
 
 def _nanoseconds(seconds: float | None, name: str) -> int | None:
-    """A time limit in seconds as nanoseconds; raises InvalidArgument."""
+    """Returns a time limit in seconds as nanoseconds; raises InvalidArgument."""
     if seconds is None:
         return None
     number: object = seconds
@@ -125,7 +125,7 @@ def _nanoseconds(seconds: float | None, name: str) -> int | None:
 
 
 def _limit_of_loops_ns(seconds: float | None) -> int:
-    """`loop_timeout_s=` as nanoseconds; raises InvalidArgument."""
+    """Returns `loop_timeout_s=` as nanoseconds; raises InvalidArgument."""
     if seconds is None:
         return DEFAULT_LOOP_TIMEOUT_NS
     return min(_nanoseconds(seconds, "loop_timeout_s") or 0, MAXIMUM_LOOP_TIMEOUT_NS)

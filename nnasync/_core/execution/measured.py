@@ -13,14 +13,14 @@ from nnasync.tracing.tally import Tally
 
 
 class Measured(NamedTuple, Generic[R]):
-    """What a call gave, and how long it took."""
+    """The result of a call, with its timing."""
 
     value: R
     timing: Timing
 
 
 class MeasuredCalls(ABC, Generic[R]):
-    """What can be called, and measured in doing so."""
+    """The part of networks and bursts that measures their calls."""
 
     async def measured(
         self,
@@ -29,7 +29,7 @@ class MeasuredCalls(ABC, Generic[R]):
         out: Any = None,
         priority: Priority | None = None,
     ) -> Measured[R]:
-        """Run once, with arguments as of a call: the result as of a call, and its Timing."""
+        """Runs once, with arguments as of a call; returns the result and its Timing."""
         tally = self._tally_at(priority)
         tally.calls += 1
         try:
@@ -42,7 +42,7 @@ class MeasuredCalls(ABC, Generic[R]):
 
     @abstractmethod
     def _tally_at(self, priority: Priority | None) -> Tally:
-        """What counts calls of this priority, or of the usual one."""
+        """Returns the tally of calls of this priority, or of the usual one."""
 
     @abstractmethod
     async def _call_in_full(
@@ -54,4 +54,4 @@ class MeasuredCalls(ABC, Generic[R]):
         *,
         measure: bool = False,
     ) -> Any:
-        """A call of any form: the result, or where it is measured the result and its Timing."""
+        """Runs a call of any form; returns the result, with its Timing where it is measured."""

@@ -12,7 +12,7 @@ from nnasync.hal import Priority
 
 
 class Network(Protocol):
-    """What is used of a network; `Net` is one, and so is a `Batcher`."""
+    """The part of a network that its callers use; a `Net` has it, and so has a `Batcher`."""
 
     @property
     def inputs(self) -> tuple[Port, ...]:

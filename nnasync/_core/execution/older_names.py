@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def older_name(name: str, method: Callable[P, T]) -> Callable[P, T]:
-    """A method by the name that it had before, with a warning."""
+    """Returns a method under its older name, which warns when it is called."""
 
     @functools.wraps(method)
     def call(*arguments: P.args, **keywords: P.kwargs) -> T:
@@ -26,7 +26,7 @@ def older_name(name: str, method: Callable[P, T]) -> Callable[P, T]:
 def by_old_names(
     old: Mapping[str, float], duration_s: float | None, loop_timeout_s: float | None
 ) -> tuple[float | None, float | None]:
-    """The limits of a launch where some are given by their old names, with a warning."""
+    """Returns the limits of a launch, taking those given by their older names, with a warning."""
     unknown = sorted({*old} - {"duration", "loop_timeout"})
     if unknown:
         raise TypeError(f"launch() got an unexpected keyword argument {unknown[0]!r}")

@@ -38,7 +38,7 @@ class FlexibleBurst(Burst[R]):
         *,
         measure: bool = False,
     ) -> Any:
-        """A call of any form, after those before it."""
+        """Runs a call of any form after those before it."""
         await self._let_in(deadline)
         config = self._config_of(deadline, priority, measure=measure)
         values = self._calls.given(in_order(self._ports.inputs, arrays, "input"))
@@ -62,7 +62,7 @@ class FlexibleBurst(Burst[R]):
         return (value, result.timing) if measure else value
 
     def close(self) -> None:
-        """End the burst; calls in flight end with DeviceUnavailable. Idempotent."""
+        """Ends the burst; calls in flight end with DeviceUnavailable. May be repeated."""
         super().close()
         self._turn_of_one.close(_closed())
 
@@ -74,5 +74,8 @@ def _closed() -> DeviceUnavailable:
 
 
 def _copied(value: Any) -> Any:
-    """An array as it is now, which the caller may reuse at once; buffers as they are."""
+    """Returns a copy of an array, so that the caller may reuse it.
+
+    A buffer is returned as it is.
+    """
     return value.copy() if isinstance(value, np.ndarray) else value

@@ -39,7 +39,7 @@ StartTask = Callable[..., Callable[[], object]]
 
 
 class OpenExecution(Execution):
-    """What `net.launch` returns for a network whose output shapes are open.
+    """A launched execution of a network whose output shapes are open.
 
     Once the fence is signaled, `outputs` are new arrays or the given buffers.
     """
@@ -51,7 +51,7 @@ class OpenExecution(Execution):
         out: Any,
         config: ExecutionConfig,
     ) -> None:
-        """`values` has one for each input: arrays are copied, regions read after the fences.
+        """Copies the arrays of `values`, one for each input; regions are read after the fences.
 
         Raises InvalidArgument for a value that does not fit.
         """
@@ -70,7 +70,7 @@ class OpenExecution(Execution):
         self._end: Callable[[], object] = lambda: None
 
     def begin(self, start: StartTask, fences: Sequence[Fence], watchdog: Watchdog) -> None:
-        """Start the work behind fences; raises what the watchdog raises."""
+        """Starts the work behind fences; raises what the watchdog raises."""
         deadline_ns = self._config.deadline_ns
         if deadline_ns != NEVER_NS and fences:
             self._alarm = watchdog.arm(deadline_ns, self._is_late)
@@ -81,12 +81,18 @@ class OpenExecution(Execution):
 
     @property
     def fence(self) -> Fence:
-        """Signaled when the outputs are there, failed when they will not be."""
+        """Returns the fence that is signaled when the outputs are there.
+
+        It fails if none will be.
+        """
         return self._fence
 
     @property
     def outputs(self) -> tuple[Any, ...]:
-        """The outputs; raises BadState before the fence is signaled, and when this is closed."""
+        """Returns the outputs.
+
+        Raises BadState before the fence is signaled, and when this is closed.
+        """
         if self._outputs is None:
             raise BadState(
                 "the outputs of a network with open shapes are there when the fence is signaled: "
@@ -97,11 +103,11 @@ class OpenExecution(Execution):
         return self._outputs
 
     async def info(self) -> ExecutionInfo:
-        """Status, and timings if asked for; raises BadState while the fence is pending."""
+        """Returns status and requested timings; raises BadState while the fence is pending."""
         return failed_info(self._fence) or self._info
 
     async def result(self) -> Any:
-        """Wait for the fence and return copies of the outputs; a tuple if there are several.
+        """Waits for the fence and returns copies of the outputs; a tuple if there are several.
 
         Buffers are returned as they are.
         """
@@ -112,11 +118,11 @@ class OpenExecution(Execution):
         return values[0] if len(values) == 1 else values
 
     def cancel(self) -> None:
-        """End the work; the fence fails with Cancelled unless it is done already."""
+        """Ends the work; the fence fails with Cancelled unless it is done already."""
         self._stop(Cancelled("the execution was cancelled"))
 
     def close(self) -> None:
-        """Cancel the work if it is not done, and let the outputs go."""
+        """Cancels the work if it is not done, and lets the outputs go."""
         if not self._fence.done:
             self.cancel()
         self._outputs = None
@@ -153,7 +159,7 @@ class OpenExecution(Execution):
         self._stop(MissedDeadlinePersistent("the deadline passed before the fences were signaled"))
 
     def _stop(self, error: NNError) -> None:
-        """Answer with an error now, and end the task; on any thread."""
+        """Answers with an error now, and ends the task; on any thread."""
         self._fence.fail(error)
         self._wakeup.post(self._end)
 
@@ -163,14 +169,14 @@ class OpenExecution(Execution):
 
 
 def _kept(value: Any, known: Any) -> Any:
-    """The stored form of an input: a region that is read later, or a copy of its current value."""
+    """Returns how an input is stored: a region to be read later, or a copy of its value now."""
     if isinstance(value, Region):
         return value
     return known.copy() if isinstance(known, np.ndarray) else known
 
 
 async def _met(fence: Fence) -> None:
-    """Wait for a fence; raises DependencyFailed if it failed, from the first error."""
+    """Waits for a fence; raises DependencyFailed if it failed, from the first error."""
     try:
         await fence
     except DependencyFailed:

@@ -55,7 +55,7 @@ class Port(msgspec.Struct, frozen=True):
         return f"{self.name} {self.dtype}[{shape if self.shape or self.is_settled else '...'}]"
 
     def quantize(self, values: Any) -> Array:
-        """Real values as this port has them: round(values / scale) + zero_point, within its type.
+        """Quantizes real values for this port: round(values / scale) + zero_point, within its type.
 
         Halves are rounded away from zero and NaN becomes the highest value, as the operation
         QUANTIZE does it. A port of floats has them as they are. Raises InvalidArgument for others.
@@ -73,7 +73,7 @@ class Port(msgspec.Struct, frozen=True):
         return quantized
 
     def dequantize(self, values: Any) -> Array:
-        """Values of this port as the real ones, float32, that they stand for; see `quantize`."""
+        """Returns the float32 values that values of this port stand for; see `quantize`."""
         real = np.asarray(values).astype(np.float32)
         if self._is_real():
             return real
@@ -83,23 +83,23 @@ class Port(msgspec.Struct, frozen=True):
 
     @property
     def stands_for_real(self) -> bool:
-        """Whether its values are real numbers or stand for some, as those of labels do not."""
+        """Returns whether its values are or stand for real numbers, unlike those of labels."""
         return self.scale != 0 or self.dtype.kind == "f"
 
     def _is_real(self) -> bool:
-        """Whether it has real values; raises InvalidArgument where it stands for none."""
+        """Returns whether its values are real; raises InvalidArgument where they stand for none."""
         if not self.stands_for_real:
             raise InvalidArgument(f"{self.name!r} has {self.dtype}, which is not quantized")
         return not self.scale
 
     @property
     def zero(self) -> Any:
-        """What stands for zero in an array of it: bytes where the type is a vendor's."""
+        """Returns the element that stands for zero: bytes where the type is a vendor's."""
         return b"" if self.dtype.type is np.void else self.zero_point
 
 
 class Ports(msgspec.Struct, frozen=True):
-    """Inputs and outputs of a model, apart from the states that a stream carries."""
+    """The inputs and outputs of a model, apart from the states that a stream carries."""
 
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
@@ -112,25 +112,25 @@ class Ports(msgspec.Struct, frozen=True):
         return " -> ".join(sides) + states
 
     def table(self, title: str) -> str:
-        """Return inputs, outputs and states as a table of a notebook."""
+        """Returns inputs, outputs and states as an HTML table for notebooks."""
         ways = (("input", self.inputs), ("output", self.outputs), ("state", self.state_inputs))
         rows = [(way, port) for way, ports in ways for port in ports]
         return html_table(("", "name, type, shape"), rows, title)
 
     @property
     def are_settled(self) -> bool:
-        """Whether all shapes are known before a run."""
+        """Returns whether all shapes are known before a run."""
         ports = self.inputs + self.outputs + self.state_inputs + self.state_outputs
         return all(port.is_settled for port in ports)
 
 
 def as_given(model: Model) -> Model:
-    """A model that was compiled, without the sizes of extension types: it can be stored."""
+    """Returns a compiled model without the sizes of extension types, as it can be stored."""
     return extensions.plain(model) if model.extension_name_to_prefix else model
 
 
 def ports_of(model: Model) -> Ports:
-    """The ports of a model; state inputs and state outputs are in the order of `model.state`."""
+    """Returns the ports of a model; state inputs and outputs are in the order of `model.state`."""
     operands = model.main.operands
     inputs = [_port(operands[i], n, "input") for n, i in enumerate(model.main.input_indexes)]
     outputs = [_port(operands[i], n, "output") for n, i in enumerate(model.main.output_indexes)]
@@ -157,7 +157,7 @@ def _port(operand: Operand, position: int, kind: str) -> Port:
 
 
 def chosen(ports: Sequence[Port], which: str | int, kind: str) -> Port:
-    """A port by name or number; raises InvalidArgument and lists the names there are."""
+    """Returns a port by name or number; raises InvalidArgument and lists the names there are."""
     for number, port in enumerate(ports):
         if which in (number, port.name):
             return port
@@ -166,7 +166,7 @@ def chosen(ports: Sequence[Port], which: str | int, kind: str) -> Port:
 
 
 def in_order(ports: Sequence[Port], arguments: Sequence[Any], what: str) -> Sequence[Any]:
-    """One value per port, from positional values or one mapping by name."""
+    """Returns one value per port, from positional values or one mapping by name."""
     if len(arguments) == 1:
         first = arguments[0]
         # The class is asked last: that is slow where it has to say no.
@@ -198,7 +198,7 @@ def _by_name(ports: Sequence[Port], values: Mapping[str, Any], what: str) -> Seq
 
 
 def quantized_values(ports: Sequence[Port], arguments: Sequence[Any]) -> Any:
-    """Real values as these inputs have them: one, or a tuple; see `Net.quantize`."""
+    """Quantizes real values for these inputs: one, or a tuple of several; see `Net.quantize`."""
     values = in_order(ports, arguments, "input")
     made = tuple(
         port.quantize(value) if value is not None and port.stands_for_real else value
@@ -208,7 +208,7 @@ def quantized_values(ports: Sequence[Port], arguments: Sequence[Any]) -> Any:
 
 
 def real_values(ports: Sequence[Port], result: Any) -> Any:
-    """The result of a call as the real values that it stands for; see `Net.dequantize`."""
+    """Returns the real values that the result of a call stands for; see `Net.dequantize`."""
     is_one = len(ports) == 1 or not isinstance(result, (tuple, list))
     values = in_order(ports, (result,) if is_one else result, "output")
     made = tuple(
@@ -219,7 +219,7 @@ def real_values(ports: Sequence[Port], result: Any) -> Any:
 
 
 def copy_in(target: Array, value: Any, port: Port) -> None:
-    """Copy a value into the memory of an input; raises InvalidArgument if it does not fit."""
+    """Copies a value into the memory of an input; raises InvalidArgument if it does not fit."""
     if value.__class__ is not np.ndarray or value.dtype is not port.dtype:
         value = as_array(value, port)
     if value.shape != port.shape and not is_number(value, port):
@@ -231,12 +231,12 @@ def copy_in(target: Array, value: Any, port: Port) -> None:
 
 
 def is_number(array: Array, port: Port) -> bool:
-    """Whether it is the number of a port that takes one: files have these without dimensions."""
+    """Returns whether an array without dimensions is the one number that a port takes."""
     return array.shape == () and port.shape == (1,)
 
 
 def _to_mend(value: Array, port: Port) -> str:
-    """What makes the shape right: several examples, none counted, channels at the other end."""
+    """Returns advice on a wrong shape: several examples, none, or channels at the other end."""
     if port.shape[:1] == (1,) and value.shape[1:] == port.shape[1:]:
         return "; several examples are for nnasync.batching.one_by_one(net, ...)"
     if (1, *value.shape) == port.shape:
@@ -249,7 +249,7 @@ def _to_mend(value: Array, port: Port) -> str:
 
 
 def as_array(value: Any, port: Port) -> Array:
-    """Anything array-like as an array of the port's dtype; numbers and lists are converted.
+    """Converts anything array-like to an array of the port's dtype.
 
     An array of another kind, or of a wider one, is refused rather than converted: it hints at a
     missing step (scaling, quantization) of the caller. Integers are taken in any width that holds
@@ -281,14 +281,17 @@ def as_array(value: Any, port: Port) -> Array:
 
 
 def _keeps(dtype: np.dtype[Any], array: Array) -> bool:
-    """Whether an array of integers is one of `dtype`, too."""
+    """Returns whether `dtype` can hold all values of an array of integers."""
     if dtype.kind not in "iu" or array.dtype.kind not in "iu":
         return False
     return np.can_cast(array.dtype, dtype) or _holds(dtype, array)
 
 
 def _advice(array: Array, port: Port) -> str:
-    """What makes an array one of the port's dtype; a cast alone is rarely right."""
+    """Returns advice on how to convert an array to the port's dtype.
+
+    A cast alone is rarely right.
+    """
     if array.dtype.kind not in "fiub":
         return ": it is no array of real numbers"
     if port.scale:
@@ -309,7 +312,7 @@ def _advice(array: Array, port: Port) -> str:
 
 
 def _as_bytes(array: Array, port: Port) -> Array:
-    """An array as elements of a vendor's type, of which only the size is known."""
+    """Returns an array as elements of a vendor's type, of which only the size is known."""
     if array.dtype.itemsize == port.dtype.itemsize and array.dtype.kind != "O":
         return array.view(port.dtype)
     raise InvalidArgument(
@@ -319,7 +322,7 @@ def _as_bytes(array: Array, port: Port) -> Array:
 
 
 def _holds(dtype: np.dtype[Any], array: Array) -> bool:
-    """Whether plain Python numbers can be taken as `dtype` without loss of range."""
+    """Returns whether `dtype` can hold plain Python numbers without loss of range."""
     if array.dtype.kind == "f":
         return dtype.kind == "f"
     if array.dtype.kind not in "iub" or dtype.kind == "b":
@@ -331,7 +334,7 @@ def _holds(dtype: np.dtype[Any], array: Array) -> bool:
 
 
 def out_in_order(ports: Sequence[Port], out: Any) -> Sequence[Any]:
-    """`out=`, one, several, or some by name, as one value per output; None where there is none."""
+    """Returns one value per output for `out=` (one, several, or some by name); None if none."""
     if out is None:
         return [None] * len(ports)
     outs: Sequence[Any]
@@ -353,7 +356,7 @@ def out_in_order(ports: Sequence[Port], out: Any) -> Sequence[Any]:
 
 
 def check_out(ports: Sequence[Port], out: Any) -> Sequence[Any] | None:
-    """`out=` as one array per output, None for a new array; None if all are new."""
+    """Returns `out=` as one array or None per output; None if all outputs are new arrays."""
     if out is None:
         return None
     outs = out_in_order(ports, out)
@@ -364,7 +367,7 @@ def check_out(ports: Sequence[Port], out: Any) -> Sequence[Any] | None:
 
 
 def check_target(array: Any, port: Port) -> None:
-    """Raise InvalidArgument for what cannot be written as an output."""
+    """Raises InvalidArgument for an array that cannot be written as an output."""
     if (
         not isinstance(array, np.ndarray)
         or array.shape != port.shape

@@ -12,10 +12,10 @@ from nnasync.device import InlinePreparedModel, PreparedModel, QuickPreparedMode
 
 
 def is_inline(prepared: PreparedModel) -> TypeGuard[InlinePreparedModel]:
-    """Whether it is one of this process, which may run on the thread of its caller."""
+    """Returns whether a prepared model is in this process, and may run on its caller's thread."""
     return issubclass(type(prepared), InlinePreparedModel)
 
 
 def is_quick(prepared: PreparedModel) -> TypeGuard[QuickPreparedModel]:
-    """Whether it runs a request again and again at the least cost."""
+    """Returns whether a prepared model can run one request repeatedly at the least cost."""
     return issubclass(type(prepared), QuickPreparedModel)

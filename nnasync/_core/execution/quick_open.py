@@ -22,7 +22,7 @@ from nnasync.scheduler import NEVER_NS
 
 
 class QuickOpenCalls:
-    """Made for one network; to be used on its loop."""
+    """The plain calls of one network with open shapes; to be used on its loop."""
 
     __slots__ = ("_calls", "_prepared", "_wakeup")
 
@@ -34,7 +34,7 @@ class QuickOpenCalls:
     def call(
         self, arrays: Sequence[Any], deadline: Deadline | None, out: Array | None = None
     ) -> Any:
-        """The output, or a tuple of outputs; None where this is no plain call.
+        """Returns the output, or a tuple of outputs; None where this is no plain call.
 
         Raises what an execution raises.
         """
@@ -62,14 +62,14 @@ class QuickOpenCalls:
         return self._calls.copied(filled, run.output_shapes)
 
     def goes_beside(self) -> bool:
-        """Whether the call that was just answered with None goes on by `call_beside`: never."""
+        """Returns False: no such call goes on by `call_beside`."""
         return False
 
     async def call_beside(self, array: Any) -> Any:
-        """Nothing: no call is told to go on here."""
+        """Is never called, since `goes_beside` is always False."""
 
     def _ready(self, filled: FilledRequest) -> InlineRun | None:
-        """What runs a request on this thread, as soon as executions run here at all."""
+        """Returns what runs a request on this thread; None until executions run here at all."""
         if not self._prepared.runs_here_now():
             return None
         filled.run = self._prepared.quick_run(filled.request)

@@ -15,27 +15,27 @@ from nnasync.hal import ExecutionConfig, Memory, Request
 
 
 class RemoteLine:
-    """Requests as messages (`burst.BurstLine`); each of them is encoded once while it lives."""
+    """Sends requests as messages, as a `burst.BurstLine`; each is encoded once while it lives."""
 
     is_hot = True
     may_hang = False
     """Set where the device is in another process, which answers promptly as a rule."""
 
     def __init__(self, turn: Turn) -> None:
-        """Looking for answers on the loop's thread counts as inline work of its `turn`."""
+        """Takes the `turn` of the loop: looking for answers on its thread counts as inline work."""
         self._channels = LocalChannel(), LocalChannel()
         self._controller = BurstController(*self._channels)
         self._encoded: dict[int, tuple[weakref.ref[Request], bytes]] = {}
         self._turn = turn
 
     async def open(self, prepared: PreparedModel) -> None:
-        """Begin the burst on its device; raises what keeps the device from that."""
+        """Begins the burst on its device; raises what keeps the device from that."""
         controller = self._controller
         controller.attach(await prepared.configure_execution_burst(controller, *self._channels))
         self.may_hang = controller.is_prompt
 
     def ask(self, request: Request, config: ExecutionConfig) -> Outcome | _Awaited | None:
-        """Send it, and look for the answer for a moment, where that may be worth it."""
+        """Sends a request, and looks for its answer for a moment where that may be worth it."""
         if not self.may_hang:
             return None
         controller, began_ns = self._controller, now_ns()
@@ -49,16 +49,16 @@ class RemoteLine:
     def send(
         self, request: Request, config: ExecutionConfig, done: Callable[[Outcome], None]
     ) -> Callable[[], object]:
-        """Send it, from any thread; returns how to cancel it on the device."""
+        """Sends a request from any thread; returns the function that cancels it on the device."""
         serial = self._controller.send(self._arguments(request), done, config)
         return functools.partial(self._controller.cancel, serial)
 
     def free(self, memory: Memory) -> None:
-        """Give the slot of memory back."""
+        """Tells the device that the memory of a slot is no longer used."""
         self._controller.free(memory)
 
     def close(self, error: NNError) -> None:
-        """End the burst: what is under way is answered with the error."""
+        """Ends the burst: what is under way is answered with the error."""
         self._controller.close(error)
 
     def _arguments(self, request: Request) -> bytes:
@@ -80,9 +80,9 @@ class _Awaited:
         self._serial = serial
 
     def follow(self, done: Callable[[Outcome], None]) -> None:
-        """Pass the outcome to `done` once, possibly at once."""
+        """Passes the outcome to `done` once, possibly at once."""
         self._controller.follow(self._serial, done)
 
     def cancel(self) -> None:
-        """Cancel it on the device; its answer still comes."""
+        """Cancels the request on the device, which still answers it."""
         self._controller.cancel(self._serial)

@@ -20,7 +20,7 @@ from nnasync.memory import layout
 
 
 class StatePlace(msgspec.Struct, frozen=True):
-    """Where one state is on one side: a piece of a pool, or all of a buffer (length 0)."""
+    """Where a state lies on one side: a piece of a pool, or all of a buffer (length 0)."""
 
     pool: Memory | int
     offset: int
@@ -28,7 +28,7 @@ class StatePlace(msgspec.Struct, frozen=True):
 
 
 class StreamState:
-    """The state of one stream; `current` is the side that counts."""
+    """The state of one stream; `current` is the side that the next execution reads."""
 
     # What an execution that reads a side writes to.
     following: tuple[int, ...] = (1, 0)
@@ -57,7 +57,7 @@ class StreamState:
         self.begin()
 
     def pieces(self, side: int, inputs: int) -> list[tuple[int, StatePlace]]:
-        """Where an execution that reads this side has its states, by position in the request.
+        """Returns where an execution that reads this side has its states, by place in the request.
 
         Positions count through the inputs, of which there are so many, and then the outputs.
         """
@@ -68,7 +68,7 @@ class StreamState:
         ]
 
     def advance(self) -> None:
-        """Have what the last execution wrote count."""
+        """Makes the side that the last execution wrote the current one."""
         self._before = self.current
         self.current = self.following[self._before]
 
@@ -77,12 +77,12 @@ class StreamState:
         self.current = self._before
 
     def begin(self) -> None:
-        """Make the state zero, which is the zero point where it is quantized."""
+        """Sets the state to zero, which is the zero point where it is quantized."""
         for array, port in zip(self._writable(), self.ports, strict=True):
             array.fill(port.zero)
 
     def load(self, values: Mapping[str, Any]) -> None:
-        """Set all of it, by names; raises InvalidArgument, and changes nothing then."""
+        """Sets all states by their names; raises InvalidArgument, and changes nothing then."""
         ordered = in_order(self.ports, [values], "state")
         fresh_arrays = [np.empty(port.shape, port.dtype) for port in self.ports]
         for array, value, port in zip(fresh_arrays, ordered, self.ports, strict=True):
@@ -91,7 +91,7 @@ class StreamState:
             np.copyto(target, array)
 
     async def read(self) -> dict[str, Array]:
-        """Copies of the states, by their names."""
+        """Returns copies of the states, by their names."""
         arrays = await self._readable()
         return {port.name: array.copy() for port, array in zip(self.ports, arrays, strict=True)}
 
@@ -99,10 +99,10 @@ class StreamState:
         return self._arrays[self.current]
 
     def _writable(self) -> Sequence[Array]:
-        """The arrays of the side that counts, to be written by the application."""
+        """Returns the arrays of the current side, for the application to write."""
         return self._arrays[self.current]
 
 
 def nbytes_of(port: Port) -> int:
-    """Bytes of a state."""
+    """Returns the size of a state in bytes."""
     return port.dtype.itemsize * int(np.prod(port.shape))

@@ -29,7 +29,7 @@ async def warm_up(
     runs: int,
     turn: Callable[[], Awaitable[None]],
 ) -> None:
-    """Make this many calls with these arrays, or with zeros, each after a turn of the loop."""
+    """Makes this many calls with these arrays, or with zeros, each after a turn of the loop."""
     if not isinstance(runs, int) or runs < 1:
         raise InvalidArgument(f"runs={runs!r}: warming up takes at least one run")
     given = tuple(arrays) or tuple(_zeros(ports))
@@ -55,7 +55,7 @@ async def warm_up_when_compiled(
     lane: InlineLane,
     until: Deadline | None,
 ) -> None:
-    """Make a few calls with zeros, if the network is quick; before the application has it."""
+    """Makes a few calls with zeros before the application has the network, if that is quick."""
     arrays = _zeros(ports)
 
     async def calls(times: int, deadline: Deadline | None) -> None:

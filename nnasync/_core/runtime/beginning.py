@@ -32,7 +32,7 @@ else:
 
 
 class Beginning(msgspec.Struct, frozen=True):
-    """The spec with the digests of model and drivers; and the plan that answers first, if it may.
+    """The spec with the digests of model and drivers, and the first plan, if one may answer.
 
     ahead: memory for its first call.
     """
@@ -45,7 +45,7 @@ class Beginning(msgspec.Struct, frozen=True):
 def begin_compilation(
     source: ModelSource, spec: CompileSpec, claim: Claim, beside: Begin
 ) -> Beginning:
-    """Find out whose model it is, and begin with the plan that answers first, if one may.
+    """Digests model and drivers, and makes the plan that answers first, if one may.
 
     `beside` has another thread do something. Raises OSError where the file cannot be read, and what
     `first_answer` raises.
@@ -62,7 +62,7 @@ def begin_compilation(
 
 
 def _first_call(begun: Begun) -> Ahead | None:
-    """Memory for the first call, where that call is waited for: a better plan may follow."""
+    """Binds memory for the first call of a plan that a better one may follow; None for others."""
     chosen = begun.chosen
     if chosen is None or chosen.staged is None or chosen.prepared is None:
         return None
@@ -72,7 +72,7 @@ def _first_call(begun: Begun) -> Ahead | None:
 async def get_ready(
     net: Net[Any], ahead: Ahead | None, helper_threads: HelperThreads, until: Deadline
 ) -> None:
-    """Have the memory of a network's first call ready, or be late with it."""
+    """Prepares the memory of a network's first call; gives up at the deadline."""
     if ahead is not None and ahead.prepared is net._prepared:
         net._slots.adopt(ahead.slot)
         return

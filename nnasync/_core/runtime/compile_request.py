@@ -50,7 +50,7 @@ _WITH_FLOATS = b"with floats outside"
 
 
 class FileState(NamedTuple):
-    """Which file a path names, and when it was changed: equal where its bytes are."""
+    """The identity of a file and when it was changed: equal where its bytes are."""
 
     device: int
     inode: int
@@ -60,14 +60,14 @@ class FileState(NamedTuple):
 
     @classmethod
     def of(cls, status: os.stat_result) -> FileState:
-        """That of an open file, or of the one at a path."""
+        """Returns the state of an open file, or of the one at a path."""
         return cls(
             status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
         )
 
 
 class _Reading(NamedTuple):
-    """The states of the files of a model when they were read, and what all of them hold."""
+    """The states of a model's files when they were read, and the digest of all."""
 
     states: Mapping[str, FileState]
     digest: bytes
@@ -94,7 +94,7 @@ class ModelSource(msgspec.Struct):
     def of(
         cls, given: object, io: str | None = None, options: CompileOptions | None = None
     ) -> ModelSource:
-        """What a model, or the path of a model file, stands for.
+        """Returns the source for a model, or for the path of a model file.
 
         Raises InvalidArgument for anything else, for an `io` that is neither None nor "float", and
         for `options` that are no CompileOptions.
@@ -134,7 +134,7 @@ class ModelSource(msgspec.Struct):
         return hashlib.sha256(_WITH_FLOATS + digest).digest() if self.has_float_ports else digest
 
     def _taken_in(self, begin: Begin) -> _Reading:
-        """The states and the digest of the file, whose content is kept, and those beside it."""
+        """Reads the file, whose content is kept, and those beside it; returns states and digest."""
         with open(self._path, "rb", buffering=0) as file:
             state = FileState.of(os.fstat(file.fileno()))
             if state.size > _MOST_BYTES:
@@ -161,17 +161,17 @@ class ModelSource(msgspec.Struct):
         return _together(self._path, (state, digested), beside)
 
     def source(self) -> Model | Callable[[], Model]:
-        """The model, or what loads it."""
+        """Returns the model, or the function that loads it."""
         return self.model or self._load
 
     def whole(self) -> Callable[[], Model] | None:
-        """What loads the file as one operation of its own engine, if it has one."""
+        """Returns what loads the file as one operation of its own engine, or None."""
         if self.path is None or self.has_float_ports or not importers.has_whole_form(self.path):
             return None
         return self._whole
 
     def forget_ahead(self) -> None:
-        """Let go of what was read or loaded ahead and never used, since a plan was there."""
+        """Drops what was read or loaded ahead and not used, since a plan was there."""
         self._ahead = self._content = None
 
     def _whole(self) -> Model:
@@ -193,7 +193,7 @@ class ModelSource(msgspec.Struct):
         return float_ports.with_float_ports(model) if self.has_float_ports else model
 
     def _unchanged(self, load: Callable[[], Model]) -> Model:
-        """The model of the file; raises ModelError where it is not what was digested any more."""
+        """Loads the model; raises ModelError where the file is not what was digested any more."""
         try:
             model = load()
         except ModelError:
@@ -220,7 +220,7 @@ class ModelSource(msgspec.Struct):
 
 
 def _digested(path: str) -> tuple[FileState, bytes]:
-    """A file's state, taken before it is read, and its SHA-256."""
+    """Returns a file's state, taken before it is read, and its SHA-256."""
     # In few large pieces: after each one the thread has to ask for the interpreter lock.
     digest, buffer = hashlib.sha256(), memoryview(bytearray(_PIECE_BYTES))
     with open(path, "rb", buffering=0) as file:
@@ -233,14 +233,14 @@ def _digested(path: str) -> tuple[FileState, bytes]:
 def _digested_beside(
     path: str, content: bytes | None = None
 ) -> Mapping[str, tuple[FileState, bytes]]:
-    """The files beside a file that belong to it, with their states and digests."""
+    """Returns the states and digests of the files beside a file that belong to it."""
     return {each: _digested(each) for each in files_beside(path, content)}
 
 
 def _together(
     path: str, file: tuple[FileState, bytes], beside: Mapping[str, tuple[FileState, bytes]]
 ) -> _Reading:
-    """What was read of a file and of those beside it, whose names stand in it."""
+    """Returns the combined reading of a file and of those beside it."""
     state, digest = file
     states = {path: state, **{name: found for name, (found, _) in beside.items()}}
     if beside:
@@ -249,13 +249,13 @@ def _together(
 
 
 def _read(path: str) -> _Reading:
-    """What a file and those beside it hold."""
+    """Reads the states and digests of a file and those beside it."""
     return _together(path, _digested(path), _digested_beside(path))
 
 
 @contextlib.contextmanager
 def begun(deadline: Deadline | None) -> Iterator[None]:
-    """The time of a compilation: late from the start is persistent, late after that transient."""
+    """Bounds a compilation by its deadline: late at the start is persistent, later is transient."""
     if deadline is not None and deadline.remaining_ns(now_ns()) <= 0:
         raise MissedDeadlinePersistent("the deadline had passed before the compilation began")
     try:
@@ -302,7 +302,7 @@ _COUNTS = ("optimize_after", "optimise_after")
 
 
 def taking_old_keywords(compile: F) -> F:
-    """Have `compile` take the fields of CompileOptions as keywords too, with a warning."""
+    """Returns `compile` taking fields of CompileOptions as keywords too, with a warning."""
 
     @functools.wraps(compile)
     def call(*arguments: Any, **keywords: Any) -> Any:
@@ -320,7 +320,10 @@ def taking_old_keywords(compile: F) -> F:
 
 
 def checked(options: CompileOptions | None) -> CompileOptions:
-    """`options=` of a compilation, or the defaults; raises InvalidArgument for anything else."""
+    """Returns a compilation's `options=`, or the defaults.
+
+    Raises InvalidArgument for other types.
+    """
     if options is None:
         return CompileOptions()
     given: object = options
@@ -330,7 +333,7 @@ def checked(options: CompileOptions | None) -> CompileOptions:
 
 
 def spec_fields(options: CompileOptions | None) -> dict[str, Any]:
-    """`options=` of a compilation as fields of its spec; raises as `checked` does."""
+    """Returns a compilation's `options=` as fields of its spec; raises as `checked` does."""
     found = checked(options)
     is_older = found.wait is None and found.optimize_after is not None
     return {
@@ -355,15 +358,15 @@ class PendingNet(Coroutine[Any, Any, Net[R]]):
         return self._work.__await__()
 
     def send(self, value: Any) -> Any:
-        """Go on, as a coroutine does."""
+        """Resumes, as a coroutine does."""
         return self._work.send(value)
 
     def throw(self, *error: Any) -> Any:
-        """Raise an error where it waits, as in a coroutine."""
+        """Raises an error where it waits, as in a coroutine."""
         return self._work.throw(*error)
 
     def close(self) -> None:
-        """End it, as a coroutine."""
+        """Ends the compilation, as closing a coroutine does."""
         self._work.close()
 
     async def __aenter__(self) -> Net[R]:

@@ -58,13 +58,13 @@ class Losable(Protocol):
 
     @property
     def lost(self) -> Fence:
-        """Signaled when the connection that there is now is over."""
+        """Returns a fence that is signaled when the present connection is over."""
 
     may_stay_away: bool
     """Whether it is on another machine, which may be gone for longer than a process is."""
 
     async def connected(self) -> None:
-        """Wait for a connection; raises DeviceUnavailable where none can be had."""
+        """Waits for a connection; raises DeviceUnavailable where none can be had."""
 
 
 @runtime_checkable
@@ -73,10 +73,10 @@ class DeviceElsewhere(Protocol):
 
     @property
     def name(self) -> str:
-        """That of the device."""
+        """Returns the name of the device."""
 
     async def open_device(self) -> Device:
-        """The device, the caller's to close; raises DeviceUnavailable."""
+        """Opens the device, which the caller has to close; raises DeviceUnavailable."""
 
 
 class Devices:
@@ -94,7 +94,7 @@ class Devices:
         isolate: Sequence[str] = (),
         options: Options | None = None,
     ) -> None:
-        """In `folder` are measured figures, and the digests of cache files.
+        """Takes the folder for measured figures, and for the digests of cache files.
 
         Devices that `isolate` names run in processes of their own, with these options.
         """
@@ -119,7 +119,7 @@ class Devices:
         """Those, and devices elsewhere that the application connected."""
 
     async def look_around(self) -> None:
-        """Find the devices; slow ones, such as third-party drivers, on a thread."""
+        """Finds the devices; slow ones, such as third-party drivers, on a thread."""
 
         def look() -> None:
             self._figures = read_calibration(self._folder)
@@ -176,7 +176,7 @@ class Devices:
         return await self._isolated(item) if item in self._isolate else self._device(item)
 
     def named(self, name: str) -> Device:
-        """The device of that name; raises InvalidArgument and lists the names there are."""
+        """Returns the device of that name; raises InvalidArgument and lists the names there are."""
         for device in self.all:
             if device.name == name:
                 return device
@@ -187,7 +187,7 @@ class Devices:
     async def candidates(
         self, wanted: Sequence[str | Device | OlderDevice] | None
     ) -> Sequence[Device]:
-        """The devices that a compilation may use, in the order in which they are tried."""
+        """Returns the devices that a compilation may use, in the order in which they are tried."""
         if wanted is None:
             # The reference is the fallback: it comes last where nothing is measured.
             return sorted(self.all, key=lambda device: device.name == REFERENCE)
@@ -197,7 +197,7 @@ class Devices:
         ]
 
     def names_of(self, devices: Sequence[Device]) -> tuple[str, ...] | None:
-        """The names by which these and the reference can be made again; None if there are none."""
+        """Returns names by which these devices and the reference can be made again, or None."""
         names = [self._names.get(id(device)) for device in devices]
         if self.reference() in self.all and id(self.reference()) not in self._names:
             return None
@@ -209,7 +209,7 @@ class Devices:
             (await self._registry()).check(model)
 
     async def sized(self, model: Model) -> Model:
-        """A model whose inputs and outputs have the sizes that devices state of extension types.
+        """Returns the model with the sizes that devices state for its ports of extension types.
 
         Raises InvalidArgument where devices disagree about an extension of the model, and
         GeneralFailure where none says how large the values of an input or an output are.
@@ -221,7 +221,7 @@ class Devices:
         return extensions.sized(model, registry.extensions, "no device of the runtime")
 
     async def _registry(self) -> Registry:
-        """What devices say of extensions; engines of ours that nobody has asked yet, are not."""
+        """Collects what devices say of extensions; asks none of our engines for the first time."""
         if self._extensions is None:
             self._extensions = extensions.Registry()
         admitted = self._admissions.values()
@@ -236,7 +236,7 @@ class Devices:
         return self._extensions
 
     def reference(self) -> Device:
-        """The reference device; it runs nothing else if the application did not choose it."""
+        """Returns the reference device; it only stands by if the application did not choose it."""
         for device in self.all:
             if device.name == REFERENCE and REFERENCE not in self._isolate:
                 return device
@@ -245,7 +245,7 @@ class Devices:
         return self._judge
 
     async def _admitted(self, device: Device) -> Device:
-        """A device as one of HAL 1.3, queried once; our own devices need no query."""
+        """Returns a device as one of HAL 1.3, queried once; our own devices need no query."""
         if isinstance(device, EngineDevice):
             if not comes_with_nnasync(device.known):
                 await versions.examine(device)
@@ -282,7 +282,7 @@ class Devices:
                 )
 
     async def _isolated(self, name: str | Engine | Device | OlderDevice) -> Device:
-        """A device in a process of its own, which has the settings of this runtime."""
+        """Returns a device in a process of its own, which has the settings of this runtime."""
         settings = msgspec.structs.replace(self._options, state_dir=self._folder)
         device = await service.isolate(
             str(name),

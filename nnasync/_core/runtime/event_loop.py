@@ -32,7 +32,7 @@ def run(main: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
-    """Returns what makes such a loop."""
+    """Returns the function that makes such a loop."""
     try:
         from uvloop import new_event_loop
     except ImportError:

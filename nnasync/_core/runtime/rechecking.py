@@ -47,7 +47,7 @@ class Slowness:
         self._pause_ns = _FIRST_PAUSE_NS
 
     def look(self, now_ns: int, runs: int, run_ns: float) -> bool:
-        """Whether the devices should compete again.
+        """Takes in how the runs do; returns whether the devices should compete again.
 
         Called every few seconds with the number of runs so far and what a run takes lately. Where
         there were hardly any runs since the last look, it says nothing about the network.
@@ -60,7 +60,7 @@ class Slowness:
         return self._slow_looks >= _SLOW_LOOKS and now_ns >= self._not_before_ns
 
     def competed(self, now_ns: int, run_ns: float, lately_ns: float) -> None:
-        """Start again after a contest that measured `run_ns`, where runs took `lately_ns`."""
+        """Starts anew after a contest that measured `run_ns`, where runs took `lately_ns`."""
         self._expected_ns = max(run_ns, lately_ns)
         self._slow_looks = self._runs = 0
         self._not_before_ns = now_ns + self._pause_ns
@@ -73,7 +73,10 @@ class Rechecker:
     def __init__(
         self, net: Net, run_ns: float, again: Callable[[str], Awaitable[Compilation]]
     ) -> None:
-        """`run_ns` is what the contest measured; `again` holds another, told who won that."""
+        """Takes what the contest measured, `run_ns`.
+
+        `again` holds another contest; it is given the pin of the winner of that one.
+        """
         self._net = weakref.ref(net)
         self._again = again
         self._slowness = Slowness(run_ns)
@@ -84,11 +87,11 @@ class Rechecker:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether no contest is under way or due."""
+        """Returns whether no contest is under way or due."""
         return not self._is_due.done
 
     def look(self) -> None:
-        """Look how the network does; called every few seconds, on any thread."""
+        """Looks at the network's runs; called every few seconds, on any thread."""
         net = self._net()
         if net is None or self._is_due.done or not isinstance(net._prepared, EnginePreparedModel):
             return
@@ -100,10 +103,7 @@ class Rechecker:
             self._is_due.signal()
 
     def _used(self, levels: Sequence[Level]) -> Estimate | None:
-        """That of the most urgent runs that were enough to say something, as they give way least.
-
-        Counts them.
-        """
+        """Returns the estimate of the most urgent runs of which there were enough; counts runs."""
         found: Estimate | None = None
         for level in levels:
             fresh = level.estimate.samples - self._seen.get(level.priority, 0)
@@ -115,7 +115,7 @@ class Rechecker:
         return found
 
     async def run(self) -> None:
-        """Until the network is gone, or this is cancelled; no failure of it harms anybody."""
+        """Watches until the network is gone, or this is cancelled; its failures harm nobody."""
         while self._net() is not None:
             await self._is_due
             try:

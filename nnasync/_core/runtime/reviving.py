@@ -40,7 +40,7 @@ class Reviver:
         spec: CompileSpec,
         again: Callable[[CompileSpec], Awaitable[Compilation]],
     ) -> None:
-        """Made before the network is compiled, so that no death is missed.
+        """Begins to watch the devices before the network is compiled, so that no death is missed.
 
         `spec` is what it was compiled to, and `again` compiles it, perhaps for fewer `devices`.
         """
@@ -52,7 +52,7 @@ class Reviver:
         self._look()
 
     async def run(self, reference: weakref.ref[Net]) -> None:
-        """Until the network is gone, or this is cancelled."""
+        """Revives the network until it is gone, or this is cancelled."""
         while True:
             net = reference()
             if net is None:
@@ -72,7 +72,7 @@ class Reviver:
                 await bring_in(reference, compilation.later)
 
     async def _compiled(self, name: str) -> Compilation:
-        """Another compilation, as soon as there can be one."""
+        """Compiles the network again, as soon as that can be done."""
         pause_s, told = _FIRST_PAUSE_S, ""
         while True:
             try:
@@ -90,7 +90,10 @@ class Reviver:
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     async def _missing(self) -> frozenset[str]:
-        """Which devices are not there, once one is; raises what the last one did if none can be."""
+        """Returns which devices are missing once one is there.
+
+        Raises the last error if none can be.
+        """
         here: set[str] = set()
         failures: list[Exception] = []
         one, every = anyio.Event(), anyio.Event()
@@ -125,7 +128,7 @@ class Reviver:
 
 
 async def _close(compilation: Compilation, name: str) -> None:
-    """Give back what came too late."""
+    """Closes a compilation that came too late."""
     try:
         with anyio.CancelScope(shield=True):
             await compilation.prepared.close()
@@ -134,7 +137,7 @@ async def _close(compilation: Compilation, name: str) -> None:
 
 
 async def _any(fences: Sequence[Fence]) -> None:
-    """Wait until one of the fences is settled; for ever where there are none."""
+    """Waits until one of the fences is settled; for ever where there are none."""
     waiter = Waiter()
     for fence in fences:
         fence.add_callback(waiter.wake)

@@ -256,11 +256,11 @@ class Runtime:
 
     @property
     def devices(self) -> tuple[Device, ...]:
-        """The devices, in the order in which they are tried."""
+        """Returns the devices, in the order in which they are tried."""
         return self._devices.all if self._state != "new" else ()
 
     def device(self, name: str) -> Device:
-        """The device of that name; raises InvalidArgument and lists the names there are."""
+        """Returns the device of that name; raises InvalidArgument and lists the names there are."""
         self._check_open()
         return self._devices.named(name)
 
@@ -337,7 +337,7 @@ class Runtime:
         return await buffer.allocate(roles, shape)
 
     async def _made(self, source: ModelSource, spec: CompileSpec, *, is_pinned: bool) -> Net[Any]:
-        """The network of a spec, which is watched, revived and measured again as it must be."""
+        """Makes the network of a spec, and has it watched, revived and measured again."""
         vlog.model("compile %s", source.name)
         mark = self.tracer.mark(Layer.RUNTIME, Phase.COMPILATION, source.name)
         with begun(spec.deadline), mark, self._plans.claim() as claim:
@@ -354,7 +354,10 @@ class Runtime:
         return await self._net(compilation, spec, reviver, again, found.ahead, is_pinned=is_pinned)
 
     async def _begun(self, source: ModelSource, spec: CompileSpec, claim: Claim) -> Beginning:
-        """The spec with what this runtime knows of the model and the devices, and a first plan."""
+        """Begins a compilation.
+
+        Returns the spec with what is known of model and devices, and a plan.
+        """
         if isinstance(spec.source, Model):
             await self._devices.check_extensions(spec.source)
         spec = msgspec.structs.replace(
@@ -372,7 +375,7 @@ class Runtime:
         )
 
     async def _compiled(self, spec: CompileSpec, begun: Begun | None = None) -> Compilation:
-        """A compilation; its model has the sizes that devices state of types of extensions."""
+        """Compiles the model, with the sizes that devices state for types of extensions."""
         with collecting_later():
             compilation = await compile_model(spec, self._cache(spec), begun)
         HEAP.freed()
@@ -382,7 +385,7 @@ class Runtime:
         return msgspec.structs.replace(compilation, model=model)
 
     def _apart(self, devices: Sequence[Device]) -> Apart | None:
-        """Where contests between these devices can be held outside of this process."""
+        """Returns where contests between these devices can be held outside of this process."""
         names = self._devices.names_of(devices) if self.options.contest_process else None
         return None if names is None else Apart(self._contests_once, names)
 
@@ -398,7 +401,7 @@ class Runtime:
         return reviving.Reviver(self._devices.losable, anytime, again)
 
     def _cache(self, spec: CompileSpec) -> caching.CompilationCache | None:
-        """The cache that a compilation asks for."""
+        """Returns the cache that a compilation asks for; None if it asks for none."""
         options = self.options
         if spec.cache_dir is None:
             return None
@@ -463,7 +466,7 @@ class Runtime:
         later: Callable[[], Awaitable[Better]],
         watch: Callable[[Net, float | None], None] | None,
     ) -> None:
-        """Bring the best plan of a network in, and watch its runs if nobody does so yet."""
+        """Brings the best plan of a network in, and watches its runs if nobody does so yet."""
         better = await bring_in(network, later)
         net = network()
         if net is not None and better is not None and watch is not None:
@@ -476,7 +479,7 @@ class Runtime:
         net: Net,
         run_ns: float | None,
     ) -> None:
-        """Have the devices compete again where runs take much longer than measured."""
+        """Has the devices compete again where runs take much longer than measured."""
         if run_ns is not None and not net._closed:
             checker = rechecking.Rechecker(net, run_ns, again)
             self._recheckers.add(checker)
@@ -484,7 +487,7 @@ class Runtime:
             upkeep.add(self._tasks.start(checker.run))
 
     def statistics(self) -> RuntimeStatistics:
-        """Counts and states of the workers, the memory and the loop's wake-ups.
+        """Returns counts and states of the workers, the memory and the loop's wake-ups.
 
         Raises BadState before the runtime is opened.
         """

@@ -52,7 +52,7 @@ class _Terms:
 
 
 class Claim:
-    """The first turn on terms that only a thread finds out, for as long as this is not ended."""
+    """The first turn on terms that are only found out on a thread; valid until it is ended."""
 
     def __init__(self, all_terms: dict[object, _Terms], watchdog: Watchdog) -> None:
         self.terms: _Terms | None = None
@@ -63,7 +63,7 @@ class Claim:
         self._is_over = False
 
     def take(self, spec: CompileSpec) -> bool:
-        """Take the turn, where nobody compiles or has compiled on these terms; from any thread."""
+        """Takes the turn if nobody compiles or has compiled on these terms; from any thread."""
         terms = _Terms(spec.devices, self._watchdog)
         terms.users = 1
         terms.turn.enter()
@@ -74,7 +74,7 @@ class Claim:
             return True
 
     def end(self) -> None:
-        """Leave the turn to the next; on the loop."""
+        """Gives the turn to the next; on the loop."""
         with self._lock:
             self._is_over = True
         if self.terms is not None:
@@ -83,19 +83,19 @@ class Claim:
 
 
 class SharedPlans:
-    """The plans of one runtime that networks share; to be used on its loop."""
+    """The plans of one runtime that its networks share; to be used on its loop."""
 
     def __init__(self, watchdog: Watchdog) -> None:
         self._watchdog = watchdog
         self._terms: dict[object, _Terms] = {}
 
     def join(self, spec: CompileSpec, net: Net) -> None:
-        """Note a network that was compiled to a spec."""
+        """Notes a network that was compiled to a spec."""
         self._terms.setdefault(_key(spec), _Terms(spec.devices, self._watchdog)).nets.add(net)
 
     @contextlib.contextmanager
     def claim(self) -> Iterator[Claim]:
-        """What a thread may take the first turn with, before the loop knows on which terms."""
+        """Yields a claim by which a thread takes the first turn before the loop knows the terms."""
         self._tidy()
         claim = Claim(self._terms, self._watchdog)
         try:
@@ -107,7 +107,7 @@ class SharedPlans:
     async def compiled(
         self, spec: CompileSpec, compile: Compile, claim: Claim | None = None
     ) -> Compilation:
-        """A compilation over a plan that is there, or else a new one.
+        """Returns a compilation over a plan that is there, or else a new one.
 
         Who has taken the first turn with its `claim` does not wait. Raises what `compile` raises,
         MissedDeadlineTransient where another compilation of the same model takes too long.
@@ -123,9 +123,9 @@ class SharedPlans:
         return msgspec.structs.replace(compilation, later=_Once(compilation.later, self._watchdog))
 
     async def compiled_again(self, spec: CompileSpec, compile: Compile, pin: str) -> Compilation:
-        """The outcome of another contest for a network that has this pin, and for its kin.
+        """Holds another contest for a network with this pin and those that share its plan.
 
-        Raises what `compile` raises.
+        Returns the outcome, and raises what `compile` raises.
         """
         async with self._turn(spec) as terms:
             if now_ns() - terms.held_at_ns < _FRESH_NS:
@@ -140,7 +140,7 @@ class SharedPlans:
 
     @contextlib.asynccontextmanager
     async def _turn(self, spec: CompileSpec, claim: Claim | None = None) -> AsyncIterator[_Terms]:
-        """One at a time of those on the same terms."""
+        """Holds the turn of a compilation: one at a time on the same terms."""
         if claim is not None and claim.terms is not None:
             yield claim.terms
             return
@@ -155,14 +155,14 @@ class SharedPlans:
             self._tidy()
 
     def _tidy(self) -> None:
-        """Forget terms on which nothing is there any more; a closed network has no plan."""
+        """Forgets terms whose networks are all closed, and so have no plan."""
         for key, terms in list(self._terms.items()):
             if not terms.users and all(net._closed for net in terms.nets):
                 del self._terms[key]
 
 
 class _Once(Generic[T]):
-    """What brings the better plan in, for all networks of that plan: who comes first does it.
+    """Brings the better plan in once for all networks of a plan: who comes first does it.
 
     If that one is cancelled, since its network is closed, another one begins again.
     """
@@ -187,14 +187,14 @@ class _Once(Generic[T]):
 
 @runtime_checkable
 class _WithStandby(Protocol):
-    """A prepared model of a device, and that of another one which stands by."""
+    """A prepared model of a device, and one of the device that stands by for it."""
 
     async def shared_by(self, share: Share, priority: Priority) -> PreparedModel: ...
 
 
 @contextlib.asynccontextmanager
 async def _alone(turn: DepthLimit, deadline: Deadline | None = None) -> AsyncIterator[None]:
-    """Have the turn until the block ends; raises MissedDeadlineTransient if that is too late."""
+    """Holds the turn while the block runs; raises MissedDeadlineTransient if that is too late."""
     if turn.is_full:
         try:
             await turn.wait(at_ns(deadline))
@@ -209,7 +209,7 @@ async def _alone(turn: DepthLimit, deadline: Deadline | None = None) -> AsyncIte
 
 
 async def _shared(net: Net, priority: Priority) -> Compilation | None:
-    """A compilation over the plan of a network; None where that cannot be shared, or is gone."""
+    """Returns a compilation over a network's plan; None where that cannot be shared, or is gone."""
     compilation, prepared = net._compilation, net._prepared
     device: Any = compilation.device
     if net._closed or not isinstance(device, SharingDevice):
@@ -227,7 +227,7 @@ async def _shared(net: Net, priority: Priority) -> Compilation | None:
 
 
 def _key(spec: PlanTerms) -> object:
-    """What compilations that share a plan have in common."""
+    """Returns a key that is equal for compilations that share a plan."""
     terms = {name: getattr(spec, name) for name in PlanTerms.__struct_fields__}
     terms["devices"] = tuple(map(id, spec.devices))
     terms["reference"] = id(spec.reference)

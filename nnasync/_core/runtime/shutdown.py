@@ -86,7 +86,7 @@ async def collect_late_files(entries: SharedEntries | None, patience_s: float) -
 
 
 async def ended_within(patience_s: float, work: Callable[[], Awaitable[object]]) -> bool:
-    """Do work in this task; False where it had to be cancelled because it took too long."""
+    """Runs work in this task; returns False where it took too long and was cancelled."""
     if Wakeup.current().is_trio:
         with anyio.move_on_after(patience_s) as scope:
             await work()
@@ -102,20 +102,20 @@ async def ended_within(patience_s: float, work: Callable[[], Awaitable[object]])
 
 
 class Leftovers:
-    """Closes dropped prepared models, in a task on the loop of the runtime."""
+    """Closes dropped prepared models in a task on the loop of the runtime."""
 
     def __init__(self) -> None:
         self._found: deque[PreparedModel] = deque()
         self._waiter: Waiter | None = None
 
     def add(self, prepared: PreparedModel) -> None:
-        """Have a prepared model closed."""
+        """Adds a prepared model to be closed."""
         self._found.append(prepared)
         if self._waiter is not None:
             self._waiter.wake()
 
     async def close_all(self, start: Callable[..., object]) -> None:
-        """Close what comes, until cancelled: each in a task of its own, since one may hang."""
+        """Closes what was added, until cancelled: each in a task of its own, since one may hang."""
         while True:
             self._waiter = Waiter()
             if not self._found:

@@ -32,7 +32,7 @@ class Tasks(Protocol):
     """Tasks that belong to the task that opened them, which closes them too."""
 
     async def open(self) -> None:
-        """Take tasks from now on."""
+        """Begins to take tasks."""
 
     def start(self, work: Work, *args: Any) -> Callable[[], object]:
         """Start a task from a task of the loop; returns its cancel function.
@@ -45,7 +45,7 @@ class Tasks(Protocol):
 
 
 def tasks_of_this_loop() -> Tasks:
-    """For the loop that runs in this thread; raises BadState where none runs."""
+    """Returns the tasks for the loop that runs in this thread; raises BadState where none runs."""
     return _TrioTasks() if Wakeup.current().is_trio else _AsyncioTasks()
 
 
@@ -114,17 +114,17 @@ async def _contained(work: Work, args: tuple[Any, ...]) -> None:
 
 
 class Upkeep:
-    """What ends with a network: the tasks that bring the best plan in, or a new one."""
+    """The background tasks of one network: they bring the best plan in, or a new one."""
 
     def __init__(self) -> None:
         self._cancels: list[Callable[[], object]] = []
 
     def add(self, cancel: Callable[[], object]) -> None:
-        """Note how a task is cancelled."""
+        """Adds the function that cancels a task."""
         self._cancels.append(cancel)
 
     def cancel(self) -> None:
-        """Cancel them, and let go of them: a task that was cancelled keeps what it ran on."""
+        """Cancels the tasks and drops them, since a cancelled task keeps what it ran on."""
         cancels, self._cancels = self._cancels, []
         for cancel in cancels:
             cancel()

@@ -20,18 +20,18 @@ class Telling(Protocol):
         """The devices, none before it is opened."""
 
     def _open_nets(self) -> Sequence[object]:
-        """The networks that are not closed."""
+        """Returns the networks that are not closed."""
 
 
 def as_line(runtime: Telling) -> str:
-    """Say its state, its devices and how many networks it has."""
+    """Returns a line with its state, its devices and how many networks it has."""
     names = ", ".join(device.name for device in runtime.devices) or "no devices yet"
     networks = counted(len(runtime._open_nets()), "network")
     return f"<Runtime {runtime._state}: {names}; {networks}>"
 
 
 def as_html(runtime: Telling) -> str:
-    """Return its devices and its networks, for notebooks."""
+    """Returns its devices and its networks as HTML, for notebooks."""
     rows = [(device.name, device.version) for device in runtime.devices]
     return html_table(("device", "version"), rows, as_line(runtime)) + html_lines(
         "Networks", [repr(net) for net in runtime._open_nets()]

@@ -70,7 +70,7 @@ RUN, NEXT_TURN, SPREAD, WORKER = Admission
 
 
 class Company:
-    """Whether calls that are worth a hop usually come beside others; smoothed.
+    """A smoothed count that tells whether calls worth a hop usually come beside others.
 
     `others` is how many those were at most, lately: where all of them come back at once, each finds
     only those that were before it.
@@ -83,7 +83,7 @@ class Company:
         self.is_usual = False
 
     def note(self, *, has_others: bool, others: int = 1) -> None:
-        """Take in whether a call found others under way on its arrival, and how many."""
+        """Notes whether a call found others under way on its arrival, and how many."""
         self._share += (has_others - self._share) * _SMOOTHING
         more = others * has_others - self.others
         self.others += more if more > 0 else more * _SMOOTHING
@@ -91,14 +91,14 @@ class Company:
 
 
 def loop_limit_ns(priority: Priority, budget_ns: float) -> float:
-    """How long an execution of a priority may usually take on the thread of the loop."""
+    """Returns how long an execution of a priority may usually take on the thread of the loop."""
     return budget_ns / 2 if priority is Priority.LOW else budget_ns
 
 
 def may_hold_loop(
     low_ns: float, high_ns: float, limit_ns: float, far_ns: float, *, did: bool
 ) -> bool:
-    """Whether an execution of this length may run on the thread of the loop at all.
+    """Returns whether an execution of this length may run on the thread of the loop at all.
 
     `low_ns` and `high_ns` are quantiles of its length; `far_ns` limits the high one, `limit_ns` the
     low one. `did` is whether it was allowed so far.
@@ -108,7 +108,10 @@ def may_hold_loop(
 
 
 def delay_ns(run_ns: float, left_ns: Sequence[float]) -> float:
-    """How much later others are heard of if an execution runs here, by what they have left."""
+    """Returns how much later the loop hears of other executions if one runs on its thread.
+
+    `left_ns` is the time that those on workers have left.
+    """
     return sum(run_ns - each for each in left_ns if each < run_ns)
 
 
@@ -122,7 +125,7 @@ def pays_to_spread(
     others: float,
     did: bool,
 ) -> bool:
-    """Whether executions in company get done sooner side by side than one after the other.
+    """Returns whether executions in company get done sooner side by side than one after the other.
 
     Side by side one takes `beside_ns` on this thread while as many as there are `others` take
     `worker_ns` on workers, and each that leaves costs both threads a hop; one after the other each
@@ -150,7 +153,7 @@ def pays_to_spread(
 def leaves_to_workers(
     run_ns: float, hop_ns: float, left_ns: Sequence[float], coming: int, queued: int
 ) -> bool:
-    """Whether workers soon take all that is queued, so that the thread of the loop had better not.
+    """Returns whether the loop's thread leaves what is queued to workers, which take it soon.
 
     `coming` of them are about to ask for work, those that run something are done in `left_ns`. A
     run here takes `run_ns`, and whoever waits for such a worker hears of its end after that only;
@@ -177,7 +180,7 @@ def quickest(
     left_ns: float = math.inf,
     lag_ns: float = 0.0,
 ) -> Admission:
-    """Where an execution that may hold the loop ends soonest: RUN, NEXT_TURN or SPREAD.
+    """Returns where an execution that may hold the loop ends soonest: RUN, NEXT_TURN or SPREAD.
 
     `run_ns` is what it takes here, `worker_run_ns` on a worker. Here it has room in this turn, or
     comes after `waiting` others that take `ahead_ns`, and makes others `delays_ns` later in all.

@@ -22,7 +22,7 @@ async def in_helper_thread(
     abandon_on_cancel: bool = False,
     limiter: CapacityLimiter | None = None,
 ) -> T:
-    """What `work` returns or raises; as `anyio.to_thread.run_sync`.
+    """Returns what `work` returns, or raises what it raises, as `anyio.to_thread.run_sync` does.
 
     Raises ResourceExhaustedTransient where no thread can be started.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class Belief:
-    """Whether something holds, concluded from looks at it; at first it does not.
+    """Concludes from repeated observations whether something holds; at first it does not.
 
     It takes `proof` looks in a row to believe it, twice as many after each disappointment, but
     `most_proof` at most, and `doubts` in a row to doubt it.
@@ -20,7 +20,7 @@ class Belief:
         self._contradictions = 0
 
     def note(self, *, speaks_for: bool) -> bool:
-        """Take a look in; whether that changed the conclusion."""
+        """Takes an observation in; returns whether it changed the conclusion."""
         if speaks_for is self.holds:
             self._contradictions = 0
             if self.holds and self._proof > self._least_proof:
@@ -36,10 +36,13 @@ class Belief:
         return True
 
     def forget(self) -> None:
-        """Begin anew, without its having been a mistake."""
+        """Starts again from no observations, without counting that as a mistake."""
         self.holds, self._contradictions = False, 0
 
     def disappoint(self) -> None:
-        """Note that it does not hold."""
+        """Notes that the conclusion was wrong.
+
+        The next one needs twice the observations, to a limit.
+        """
         self.holds, self._contradictions = False, 0
         self._proof = min(2 * self._proof, self._most_proof)

@@ -38,13 +38,16 @@ _PROOF, _MOST_PROOF, _DOUBTS = 10, 320, 1
 
 
 class Demotion:
-    """The rule, and the prepared models of higher priority; its users hold the lock.
+    """Decides which threads have the lowest OS priority; its users hold the lock.
 
     `starter` starts threads for those that may be lowered, once some may be.
     """
 
     def __init__(self, mode: LowOsPriority, *, engines: bool) -> None:
-        """`mode` is that of our threads; `engines` is whether threads of engines may have it."""
+        """Takes the mode for threads of ours.
+
+        `engines` allows threads of engines to be demoted, too.
+        """
         self._mode = mode
         self._engines = engines and mode is not True
         self._higher_models: weakref.WeakSet[object] = weakref.WeakSet()
@@ -54,7 +57,7 @@ class Demotion:
 
     @property
     def asks_for_others(self) -> bool:
-        """Whether it matters how busy others keep the cores."""
+        """Returns whether the decision depends on how busy others keep the cores."""
         if sys.platform != "linux" or self._mode not in ("auto", "quiet"):
             return False
         models = self._urgent_models if self._mode == "auto" else self._higher_models
@@ -62,13 +65,16 @@ class Demotion:
 
     @property
     def demotes_threads(self) -> bool:
-        """Whether threads that run LOW work should have the lowest OS priority now."""
+        """Returns whether threads that run LOW work should have the lowest OS priority now."""
         if self._mode in ("auto", "quiet"):
             return self._quiet.holds and self.asks_for_others
         return self._mode is True or (self._mode == "alone" and not self._higher_models)
 
     def note_others(self, share: float) -> bool:
-        """Note which share of the cores others take; whether other threads should take over."""
+        """Notes which share of the cores others take.
+
+        Returns whether other threads should take over.
+        """
         did = self.demotes_threads
         self._quiet.note(speaks_for=share < (_CROWDED if self._quiet.holds else _CALM))
         if self.demotes_threads and self.starter is None:
@@ -79,16 +85,16 @@ class Demotion:
         return self.demotes_threads is not did
 
     def look_no_more(self) -> None:
-        """Note that nobody looks at others any more, so that nothing is known of them."""
+        """Forgets what was known of others, because nobody observes them any more."""
         self._quiet.forget()
 
     @property
     def demotes_engine_threads(self) -> bool:
-        """Whether LOW executions may run on threads of their engine that have it."""
+        """Returns whether LOW executions may run on demoted threads of their engine."""
         return self._engines and not self.demotes_threads and len(self._higher_models) > 0
 
     def is_outdated(self, worker: Worker) -> bool:
-        """Whether a thread that runs LOW work has the wrong OS priority for it now."""
+        """Returns whether a thread that runs LOW work has the wrong OS priority for it now."""
         return Priority.LOW in worker.priorities and worker.demoted != self.demotes_threads
 
     def expect(self, priority: Priority, model: object) -> None:
@@ -99,11 +105,11 @@ class Demotion:
             self._urgent_models.add(model)
 
     def expect_no_more(self, model: object) -> None:
-        """Note that it was closed."""
+        """Notes that a prepared model was closed."""
         self._higher_models.discard(model)
         self._urgent_models.discard(model)
 
     def close(self) -> None:
-        """Start no more threads."""
+        """Ends the starter, so that no more threads are started."""
         if self.starter is not None:
             self.starter.close()

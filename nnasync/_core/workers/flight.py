@@ -35,7 +35,7 @@ class Landing(Fence):
         self._future: asyncio.Future[None] | None = None
 
     def landing(self) -> asyncio.Future[None] | None:
-        """What the task that waits for it awaits, which only ends the wait; None if it is over."""
+        """Returns the future that ends the only waiter's wait, or None if the fence is signaled."""
         # Before the look at the status: another thread may have run the loop the last time.
         self._wakeup.thread_id = _get_ident()
         if self.status is not _PENDING:
@@ -56,14 +56,17 @@ class Landing(Fence):
                     wakeup.post(self._land)
 
     def _land(self) -> None:
-        """Have the task go on, on its loop; what is told of an execution before this one is old."""
+        """Wakes the waiting task on its loop.
+
+        A call meant for an earlier execution does nothing.
+        """
         future = self._future
         if future is not None and self.status is not _PENDING and not future.done():
             future.set_result(None)
 
 
 class Flight(Task):
-    """An execution of one bound request that is awaited on the loop that made it."""
+    """One execution of a bound request, which is awaited on the loop that made it."""
 
     __slots__ = ()
 
@@ -76,7 +79,10 @@ class Flight(Task):
         self.fence = Landing()
 
     def renew(self, call: Call, estimate: Estimate, deadline_ns: int = NEVER_NS) -> bool:
-        """Be another execution, of the same request; False if the last one is not over for all."""
+        """Reuses this object for another execution of the same request.
+
+        Returns False if the last execution is not over for everybody who knows it.
+        """
         fence = self.fence
         is_over = self._released and self.finished and fence.error is None and self.alarm is None
         if not is_over or self.estimate is not estimate:

@@ -61,10 +61,10 @@ class _Job:
 
 
 class HelperThreads:
-    """The threads of one runtime; they start when needed and end when idle for a while."""
+    """The helper threads of one runtime; they start when needed, and end when idle for a while."""
 
     def __init__(self, watchdog: Watchdog, tracer: Tracer | None = None) -> None:
-        """`tracer` hears of what engines mark on these threads."""
+        """Takes the watchdog of deadlines, and the tracer that gets the marks of engines."""
         self._watchdog = watchdog
         self._tracer = tracer
         self._changed = threading.Condition()
@@ -81,7 +81,7 @@ class HelperThreads:
         *,
         meanwhile: Callable[[], object] | None = None,
     ) -> T:
-        """The answer of `work`, from a thread; `who` is named in errors.
+        """Runs `work` on a thread, and returns its result; `who` is named in errors.
 
         `meanwhile` is called on this thread after the work was handed over.
 
@@ -118,7 +118,7 @@ class HelperThreads:
         *,
         meanwhile: Callable[[], object] | None = None,
     ) -> T:
-        """The same for our own work, whose errors are not converted."""
+        """Runs our own work as `run` does, but does not convert its errors."""
         value, error = await self.run(
             functools.partial(_outcome, work), who, deadline, meanwhile=meanwhile
         )
@@ -127,9 +127,9 @@ class HelperThreads:
         return cast(T, value)
 
     def begin(self, work: Callable[[], object], who: str) -> Fence | None:
-        """Have a thread do what nobody needs to hear of; the fence is settled when it is over.
+        """Starts work whose result nobody needs; the returned fence is settled when it is over.
 
-        None where no thread can be had any more.
+        Returns None where no thread can be had any more.
         """
         job = _Job(work, who)
         with contextlib.suppress(DeviceUnavailable, ResourceExhaustedTransient):
@@ -147,7 +147,7 @@ class HelperThreads:
             job.fence.fail(DeviceUnavailable(f"the runtime was closed before {job.who} answered"))
 
     def join(self, timeout_s: float) -> None:
-        """Wait for the threads that do nothing, each at most so long."""
+        """Waits for the threads that are idle, each at most so long."""
         for thread in list(self._idle):
             thread.join(timeout_s)
 
@@ -168,7 +168,7 @@ class HelperThreads:
                     raise ResourceExhaustedTransient(text) from error
 
     def _forget(self, job: _Job) -> None:
-        """Abandon it: drop the job if it has not started, else give its thread up."""
+        """Drops the job if it has not started; else writes its thread off."""
         with self._changed:
             if job.is_over:
                 return
@@ -213,7 +213,7 @@ class HelperThreads:
             del job
 
     def _next(self, me: threading.Thread) -> _Job | None:
-        """The next job of this thread; None when it has waited for one long enough."""
+        """Returns the next job for this thread; None when it has waited for one long enough."""
         with self._changed:
             self._idle.add(me)
             while not self._jobs:

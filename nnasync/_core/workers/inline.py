@@ -55,7 +55,7 @@ _SELDOM = 7
 
 
 class InlineLane:
-    """What may run on the calling thread, and the running of it; one per runtime."""
+    """Decides what may run on the calling thread, and runs it; one per runtime."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class InlineLane:
         busy: Callable[[], int],
         load: Callable[[Priority], Load],
     ) -> None:
-        """`lock` is that of the scheduler; `busy` is how many workers run executions.
+        """Takes `lock`, that of the scheduler, and `busy`, how many workers run executions.
 
         `servers` is how many workers may be busy beside the thread of the loop, `load` tells what
         those have to do that matters to a priority.
@@ -103,7 +103,7 @@ class InlineLane:
         self.calm_ns = RETURN * self._far_ns
 
     def close(self) -> None:
-        """Have nothing run here any more: no execution is short enough for that."""
+        """Stops inline runs: no execution is short enough from now on."""
         self.closed = True
         self.calm_ns = 0.0
 
@@ -117,7 +117,7 @@ class InlineLane:
         *,
         arrives: bool = True,
     ) -> Admission:
-        """Where an execution runs; on this thread only if it takes `budget_ns` at most.
+        """Returns where an execution runs; this thread only if it takes `budget_ns` at most.
 
         `arrives` is whether it is a call's first question, which counts for what is usual.
         """
@@ -153,7 +153,7 @@ class InlineLane:
         return here.answer(estimate, deadline_ns, admission) if arrives else admission
 
     def runs_now(self, priority: Priority, estimate: Estimate, here: Turn) -> bool:
-        """Whether an execution that is worth a hop surely runs here now.
+        """Returns whether an execution that is worth a hop surely runs here now.
 
         That is where nothing is beside it, and where those in company run one after the other. It
         counts as its arrival.
@@ -216,7 +216,7 @@ class InlineLane:
         here: Turn,
         given: Given = None,
     ) -> int:
-        """Run a call on the calling thread, whose turn is `here`, and return its duration.
+        """Runs a call on the calling thread, whose turn is `here`, and returns its duration.
 
         Raises MissedDeadlinePersistent before, MissedDeadlineTransient after the run, and whatever
         the device raises as a typed error.
@@ -274,7 +274,10 @@ class InlineLane:
         name: str,
         given: Given = None,
     ) -> int:
-        """The same for a client, to whose share it is charged; 0 is the application itself."""
+        """Runs a call as `run` does, and charges it to a client's share.
+
+        0 is the application itself.
+        """
         here = self.turns.here
         if not client:
             return self.run(call, estimate, deadline_ns, name, here, given)
@@ -287,10 +290,10 @@ class InlineLane:
             self._charge(client, now_ns() - began_ns)
 
     def warming_up(self) -> Callable[[], None]:
-        """Brackets warm-up runs on this thread, which count only for the estimate.
+        """Begins warm-up runs on this thread, which count only for the estimate.
 
-        Call it before the runs, and call the returned function after them, without awaiting in
-        between.
+        Call it before the runs, and call the function that it returns after them, without awaiting
+        anything in between.
         """
         here, runs, ns = self.turns.here, self.runs, self.ns
         spent_ns = here.spent_ns
@@ -334,7 +337,7 @@ class InlineLane:
         *,
         has_room: bool,
     ) -> Admission:
-        """Where an execution that may hold the loop, and is worth a hop, ends soonest."""
+        """Returns where an execution that may hold the loop, and is worth a hop, ends soonest."""
         left_ns, lag_ns, wakeup = _until(deadline_ns)
         waiting, ahead_ns = here.ahead(priority)
         servers = self._servers_for(estimate, here, load)
@@ -362,7 +365,7 @@ class InlineLane:
         return admission
 
     def _servers_for(self, estimate: Estimate, here: Turn, load: Load) -> int:
-        """How many workers executions may be spread over, by what was measured of both ways."""
+        """Returns over how many workers executions may be spread, as measured for both ways."""
         company = here.company
         is_shared = company.is_usual or load.busy > 0
         if is_shared and (load.is_company or not load.busy):
@@ -386,7 +389,7 @@ class InlineLane:
         return here.is_shared
 
     def ran(self, task: Task, duration_ns: int, here: Turn, *, finished: bool) -> None:
-        """Take in the run of a task that the thread of a loop has taken from the queue."""
+        """Accounts for a run of a queued task that the thread of a loop has taken."""
         here.spend(duration_ns)
         self.runs += task.is_counted
         self.ns += duration_ns * task.is_counted
@@ -394,7 +397,7 @@ class InlineLane:
             task.estimate.observe_beside(task.active_ns)
 
     def _is_full(self) -> bool:
-        """Whether all cores are taken by executions."""
+        """Returns whether executions occupy all cores."""
         return self._busy() + self.running > self.servers
 
     def _is_turn_of(self, client: int) -> bool:
@@ -408,9 +411,9 @@ class InlineLane:
 
 
 def _until(deadline_ns: int) -> tuple[float, float, Wakeup | None]:
-    """How far a deadline is away, how late the loop of this thread hears of others, and its way in.
+    """Returns the time to a deadline, how late the loop hears of other threads, and its wake-up.
 
-    Without a deadline nobody looks.
+    Without a deadline the lag is not measured.
     """
     if deadline_ns == NEVER_NS:
         return math.inf, 0.0, None
@@ -419,7 +422,7 @@ def _until(deadline_ns: int) -> tuple[float, float, Wakeup | None]:
 
 
 def _refused(estimate: Estimate, left_ns: int) -> MissedDeadlinePersistent:
-    """The error of a call whose deadline cannot be met; the estimate hears of the refusal."""
+    """Returns the error of a call whose deadline cannot be met, and notes the refusal."""
     needed_ns = estimate.floor_ns
     estimate.refused()
     return because(

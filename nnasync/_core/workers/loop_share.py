@@ -38,7 +38,7 @@ _LOOK_AGAIN_S = 0.01
 
 
 class _Share:
-    """What the share of one thread is known by, and whether it is to go on in which loop."""
+    """The state of one thread's share, and the loop in which it is to go on, if any."""
 
     __slots__ = ("goes_on", "loop", "timed", "wakeup", "worker")
 
@@ -53,18 +53,21 @@ class _Share:
 
 
 class _Shares(threading.local):
-    """That of this thread; apart from it, since what a `threading.local` has is slow to read."""
+    """The share of the current thread.
+
+    It is apart from `LoopShare`, since a `threading.local` is slow to read.
+    """
 
     def __init__(self) -> None:
         self.here = _Share()
 
 
 def _no_loop() -> None:
-    """The loop of a thread whose share was never asked for."""
+    """Stands for the loop of a thread whose share was never asked for: returns nothing."""
 
 
 class LoopShare:
-    """The shares of all threads with a loop of asyncio; one per runtime."""
+    """Runs queued executions on the threads of asyncio loops, one in each turn; one per runtime."""
 
     def __init__(
         self,
@@ -95,9 +98,9 @@ class LoopShare:
         self._shares = _Shares()
 
     def arm(self) -> bool:
-        """Have the thread of the loop that runs here take its share, from the end of this turn.
+        """Has the thread of this loop take its share of queued work from the end of this turn on.
 
-        False if it takes none: no loop of asyncio runs here.
+        Returns False if no loop of asyncio runs here.
         """
         loop = _running_loop()
         if loop is None:
@@ -113,7 +116,7 @@ class LoopShare:
         return True
 
     def _go_on(self, wakeup: Wakeup | None) -> None:
-        """Take one execution, and go on in the next turn while others wait.
+        """Takes one execution, and schedules itself for the next turn while others wait.
 
         `wakeup` is that of the loop that runs; another one of this thread may have asked since.
         """
@@ -133,7 +136,7 @@ class LoopShare:
             raise_fatal(failure)
 
     def _run_apart(self, task: Task, turn: Turn, wakeup: Wakeup | None) -> NNError | None:
-        """Run a task while nothing that other threads post wakes the loop."""
+        """Runs a task; what other threads post meanwhile does not wake the loop."""
         if wakeup is None or not wakeup.hold():
             return self._run(task, turn)
         try:
@@ -142,12 +145,12 @@ class LoopShare:
             wakeup.let_go()
 
     def _leave_core(self) -> None:
-        """Have LOW work begin where it waited for this thread."""
+        """Lets LOW work begin that waited for the core of this thread."""
         with self._lock:
             _wake(self._low_worker)
 
     def _look_again(self) -> None:
-        """Have another look after a while, where what is queued was left to workers."""
+        """Looks at the queue again after a while, as its work was left to workers."""
         loop, here = _running_loop(), self._shares.here
         if loop is not None and (here.timed is None or here.timed() is not loop):
             here.timed = weakref.ref(loop)
@@ -179,7 +182,7 @@ class LoopShare:
         return task
 
     def _pass_over(self, task: Job | None) -> None:
-        """Leave the next one to a worker, but not what waits behind it; the lock is held."""
+        """Leaves the next execution to a worker, but not those behind it; the lock is held."""
         if self._lane.closed or self._scheduler.only is None or not self._scheduler.queued(REGULAR):
             return
         if task is None:
@@ -188,7 +191,7 @@ class LoopShare:
 
 
 def _wake(choose: Callable[[], Worker | None]) -> None:
-    """Wake the thread that is chosen, if one can be had; the lock is held."""
+    """Wakes the thread that `choose` returns, if there is one; the lock is held."""
     with contextlib.suppress(ResourceExhaustedTransient):
         worker = choose()
         if worker is not None:

@@ -18,29 +18,32 @@ from nnasync.errors import (
 
 
 def closed(text: str = "the runtime is closed") -> DeviceUnavailable:
-    """It came too late, or was in flight."""
+    """Returns the error of an execution that came after the end, or was in flight then."""
     return because("closing", DeviceUnavailable(text))
 
 
 def no_thread(text: str) -> ResourceExhaustedTransient:
-    """The system gives no more threads."""
+    """Returns the error for a system that gives no more threads."""
     return because("threads", ResourceExhaustedTransient(text))
 
 
 def unwatched(error: Exception) -> NNError:
-    """The error of an execution whose deadline cannot be watched."""
+    """Returns the error of an execution whose deadline cannot be watched."""
     if isinstance(error, BadState):
         return closed()
     return no_thread(f"no thread to watch deadlines: {error}")
 
 
 def stopped(task: Task) -> GeneralFailure:
-    """Its run ended early, and nobody wanted that."""
+    """Returns the error of an execution whose run ended early though nobody had stopped it."""
     return GeneralFailure(f"{task.name} stopped without having been asked to")
 
 
 def missed(task: Task) -> MissedDeadline:
-    """Its deadline has passed, before it began or since, or a policy gave it up before that."""
+    """Returns the error of an execution that missed its deadline, before it began or since.
+
+    A policy may also have given it up before its deadline.
+    """
     if task.started_ns:
         text = f"the deadline of {task.name} passed during its execution"
         return because("running", MissedDeadlineTransient(text))

@@ -30,7 +30,7 @@ _IDLE_LOOKS = 10
 
 
 class Surroundings:
-    """Looks at the cores while LOW work runs, and has other threads take that over if need be.
+    """Measures how busy others keep the cores while LOW work runs, and changes threads if need be.
 
     Its users hold the lock of the workers.
     """
@@ -62,7 +62,7 @@ class Surroundings:
         self._has_begun = self._closed = False
 
     def begins(self, task: Task) -> None:
-        """Note that an execution begins on a worker."""
+        """Notes that a worker begins an execution."""
         if task.priority is Priority.LOW:
             task.stop.demoted = self._demotion.demotes_engine_threads
             self._has_begun = True
@@ -70,7 +70,7 @@ class Surroundings:
                 self._watch()
 
     def close(self) -> None:
-        """Look no more, and start no threads for those that were lowered."""
+        """Stops looking, and starts no more threads."""
         self._closed = True
         self._alarm.disarm()
         self._demotion.close()
@@ -80,7 +80,7 @@ class Surroundings:
             self._alarm.arm(now_ns() + _PERIOD_NS)
 
     def _look(self) -> None:
-        """Callback of the alarm; takes the lock."""
+        """Looks once, as the callback of an alarm; takes the lock."""
         with self._lock:
             self._alarm.rang()
         others = self._others()
@@ -100,15 +100,15 @@ class Surroundings:
             low.wake()
 
     def _goes_on(self) -> bool:
-        """Whether to look again."""
+        """Returns whether to look again."""
         has_low, self._has_begun = self._has_begun or self._running.has_low(), False
         self._idle_looks = 0 if has_low else self._idle_looks + 1
         return self._demotion.asks_for_others and self._idle_looks < _IDLE_LOOKS
 
     def _take_over(self) -> Worker | None:
-        """Have threads of the right OS priority go on, beside those that may get no core for long.
+        """Has threads of the right OS priority take over from those that may get no core for long.
 
-        The latter lose their places: they end when they can.
+        The latter lose their places, and end when they can. Returns a thread to be woken, if any.
         """
         for task, worker in self._running.pairs():
             if worker.demoted and self._demotion.is_outdated(worker):
@@ -118,9 +118,10 @@ class Surroundings:
         return None
 
     def _others(self) -> float | None:
-        """The share of the cores that others took since the last look.
+        """Returns the share of the cores that others took since the last look.
 
-        None at the first, and where a worker has ended meanwhile: nobody knows what it used last.
+        Returns None at the first look, and where a worker has ended meanwhile, as nobody knows what
+        that used last.
         """
         before = self._before
         now, inline_ns, used_ns = self._before = now_ns(), self._inline_ns(), self._used_ns()
@@ -136,7 +137,7 @@ class Surroundings:
         return max(0.0, busy.machine - busy.stolen - ours_ns / available_ns)
 
     def _used_ns(self) -> dict[int, int]:
-        """Processor time so far of each worker, by the number of its thread."""
+        """Returns the processor time so far of each worker, by the number of its thread."""
         threads = [worker.thread for worker in tuple(self._workers)]
         numbers = [each.native_id for each in threads if each is not None]
         found = {each: ran_ns(each) for each in numbers if each is not None}

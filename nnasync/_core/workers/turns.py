@@ -67,7 +67,7 @@ class Turn:
         self._answer: tuple[object, int, Admission] | None = None
 
     def spend(self, duration_ns: float) -> None:
-        """Note an inline run of this turn, the first of which asks for the end of it."""
+        """Notes an inline run of this turn; the first one asks to be told of the turn's end."""
         if self.spent_ns <= 0.0:
             loop = _running_loop()
             if loop is not None:
@@ -75,47 +75,50 @@ class Turn:
         self.spent_ns += duration_ns + _CALL_NS
 
     def turned(self, number: int) -> None:
-        """Note that the loop has turned since `number`; only the first to say so begins a turn."""
+        """Notes that the loop has turned since turn `number`.
+
+        Only the first call begins a new turn.
+        """
         if self.number == number:
             self.number = number + 1
             self.spent_ns = 0.0
 
     def has_room(self, needed_ns: float) -> bool:
-        """Whether a run of that length fits into this turn; the first one always does."""
+        """Returns whether a run of that length fits into this turn; the first one always does."""
         return self.spent_ns <= 0 or self.spent_ns + needed_ns <= self.budget_ns
 
     def is_half_spent(self) -> bool:
-        """Whether a caller that cannot yield later should do so now."""
+        """Returns whether half of the turn is spent: who cannot yield later should do so now."""
         return 2 * self.spent_ns > self.budget_ns
 
     def must_wait(self, priority: Priority, needed_ns: float) -> bool:
-        """Whether a run has to wait: there is no room for it, or somebody goes before."""
+        """Returns whether a run has to wait, for lack of room or behind somebody who goes first."""
         spent_ns, waiting = self.spent_ns, self.waiting
         if spent_ns > 0.0 and spent_ns + needed_ns > self.budget_ns:
             return True
         return len(waiting) > 0 and -waiting[0][0] >= priority
 
     def ahead(self, priority: Priority) -> tuple[int, float]:
-        """How many of this priority and above wait, and how long their runs take."""
+        """Returns how many runs of this priority and above wait, and how long they take in all."""
         if not self.waiting:
             return 0, 0.0
         needed = [needed_ns for urgency, _, needed_ns in self.waiting if -urgency >= priority]
         return len(needed), sum(needed)
 
     def answered(self, who: int, estimate: object, deadline_ns: int) -> Admission | None:
-        """What was answered to a task's call already, if that has asked and nothing ran since."""
+        """Returns the answer that a task's call got before, if nothing has run since; else None."""
         answer = self._answer
         if answer is None or answer[0] is not estimate or answer[1] != deadline_ns:
             return None
         return answer[2] if self._arrived == (who, self.number, self.spent_ns) else None
 
     def answer(self, estimate: object, deadline_ns: int, admission: Admission) -> Admission:
-        """Note the answer to the call that arrived last."""
+        """Keeps the answer to the call that arrived last, and returns it."""
         self._answer = estimate, deadline_ns, admission
         return admission
 
     def arrive(self, who: int, *, others_run: bool, busy: int = 0) -> None:
-        """Note a call that is worth a hop, of a task by its `id`, and whether it has company.
+        """Notes that a task (by its `id`) makes a call worth a hop, and whether it has company.
 
         It has while others wait or run on workers, and if another task has run in this turn. A call
         may ask in several places where it runs: a task counts again once something has run here,
@@ -135,12 +138,12 @@ class Turn:
         self.company.note(has_others=others_run or is_second or bool(self.waiting), others=others)
 
     def leave(self) -> None:
-        """Note that a call goes to a worker: who asks next, asks for another one."""
+        """Notes that a call leaves for a worker, so that the next question is another call's."""
         self._arrived = self._answer = None
 
 
 class Turns(threading.local):
-    """The turns of each thread's loop; `here` is the current one of this thread's."""
+    """Keeps the turns of each thread's loop; `here` is the current turn of this thread's."""
 
     def __init__(self, budget_ns: float) -> None:
         self.here = Turn(budget_ns)
@@ -149,7 +152,7 @@ class Turns(threading.local):
         self._left_in = 0
 
     async def wait(self, priority: Priority, needed_ns: float, deadline_ns: int = NEVER_NS) -> None:
-        """Return in a turn with room and with no earlier waiter; cancelling is safe.
+        """Returns once this turn has room and nobody waits before; cancelling is safe.
 
         Raises MissedDeadlinePersistent in the turn in which the deadline passes.
         """
@@ -175,13 +178,13 @@ class Turns(threading.local):
             self._call_first()
 
     async def _behind(self, ticket: tuple[int, int, float]) -> None:
-        """Wait, without a look in each turn, until nobody is before this one."""
+        """Waits, without looking in each turn, until nobody is before this waiter."""
         waiter = self._parked[ticket] = Waiter()
         await waiter
         self.here.turned(self._left_in)
 
     def _call_first(self) -> None:
-        """Have who is first among those that wait look in the next turn."""
+        """Wakes the first of those that wait in the next turn."""
         waiting = self.here.waiting
         first = self._parked.pop(waiting[0], None) if waiting else None
         if first is not None:
@@ -190,7 +193,7 @@ class Turns(threading.local):
                 first.wake()
 
     async def next(self) -> None:
-        """Let the loop turn, so that inline work may go on; a cancellation is delivered here."""
+        """Lets the loop turn once, so that inline work may go on; may be cancelled here."""
         number = self.here.number
         await yield_now()
         self.here.turned(number)
