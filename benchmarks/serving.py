@@ -16,10 +16,7 @@ import asyncio
 import contextlib
 import json
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,6 +24,7 @@ import uvicorn
 
 import nnasync as nn
 from benchmarks._report import arguments, median, publish, spread, table
+from benchmarks._served import cpu_us, server_process
 from nnasync.serving import ModelServer, ModelSettings, ServeOptions
 from nnasync.serving.http_server import Place, listening
 from nnasync.serving.process_memory import keep_memory
@@ -108,17 +106,11 @@ def calling(net: Any) -> Any:
     return app
 
 
-def processor_ns(pid: int) -> int:
-    """Processor time that all threads of a process have had so far."""
-    threads = Path(f"/proc/{pid}/task").iterdir()
-    return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads)
-
-
 class Served:
     """A server in a process of its own, and a connection to it."""
 
-    def __init__(self, process: subprocess.Popen[str], port: int) -> None:
-        self._pid = process.pid
+    def __init__(self, pid: int, port: int) -> None:
+        self._pid = pid
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=60)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
@@ -147,23 +139,14 @@ class Served:
 
     def cpu_us(self, request: bytes, times: int) -> float:
         """Microseconds of processor time of one request."""
-        before = processor_ns(self._pid)
-        for _ in range(times):
-            self.ask(request)
-        return (processor_ns(self._pid) - before) / times / 1000
+        return cpu_us(self._pid, self.ask, request, times)
 
 
 @contextlib.contextmanager
 def served(kind: str) -> Iterator[Served]:
     """A server while the block runs."""
-    command = [sys.executable, __file__, "--serve", kind]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            if process.stdout is None:
-                raise RuntimeError("the server has no output")
-            yield Served(process, int(process.stdout.readline()))
-        finally:
-            process.kill()
+    with server_process(__file__, kind) as (pid, port):
+        yield Served(pid, port)
 
 
 def post(name: str, shape: tuple[int, ...], *, binary: bool) -> bytes:

@@ -14,8 +14,6 @@ import argparse
 import asyncio
 import contextlib
 import secrets
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from queue import SimpleQueue
@@ -26,13 +24,13 @@ import numpy as np
 
 import nnasync as nn
 from benchmarks._report import arguments, publish
+from benchmarks._served import cpu_us, server_process
 from benchmarks.serving import (
     DEVICES,
     LARGE_SHAPE,
     SMALL_SHAPE,
     compared,
     model,
-    processor_ns,
 )
 from nnasync.serving import ModelServer, ModelSettings, ServeOptions
 from nnasync.serving.grpc_front import open_grpc_front
@@ -98,8 +96,8 @@ def _raw_output(data: bytes) -> bytes:
 class Served:
     """A server in a process of its own, and a channel to it."""
 
-    def __init__(self, process: subprocess.Popen[str], port: int) -> None:
-        self.pid = process.pid
+    def __init__(self, pid: int, port: int) -> None:
+        self._pid = pid
         self.channel = grpc.insecure_channel(f"127.0.0.1:{port}")
         self.infer = self.channel.unary_unary(f"/{SERVICE}/ModelInfer")
 
@@ -125,23 +123,14 @@ class Served:
 
     def cpu_us(self, ask: Callable[[bytes], bytes], request: bytes, times: int) -> float:
         """Microseconds of processor time of one request."""
-        before = processor_ns(self.pid)
-        for _ in range(times):
-            ask(request)
-        return (processor_ns(self.pid) - before) / times / 1000
+        return cpu_us(self._pid, ask, request, times)
 
 
 @contextlib.contextmanager
 def served(kind: str) -> Iterator[Served]:
     """A server while the block runs."""
-    command = [sys.executable, __file__, "--serve", kind]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            if process.stdout is None:
-                raise RuntimeError("the server has no output")
-            yield Served(process, int(process.stdout.readline()))
-        finally:
-            process.kill()
+    with server_process(__file__, kind) as (pid, port):
+        yield Served(pid, port)
 
 
 @contextlib.contextmanager
