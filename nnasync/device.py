@@ -171,10 +171,14 @@ class PreparedModel(Protocol):
 
 @runtime_checkable
 class InlinePreparedModel(PreparedModel, Protocol):
-    """A prepared model of this process, which may run on the thread of its caller."""
+    """A prepared model of this process, which may run on the thread of its caller.
+
+    The runtime recognizes it by its methods, and then answers calls without a hop to a worker where
+    that is cheaper.
+    """
 
     def check_room(self, priority: Priority | None = None, deadline_ns: int = NEVER_NS) -> None:
-        """Raises ResourceExhausted or MissedDeadline if an execution queued now was refused."""
+        """Raises ResourceExhausted or MissedDeadline if an execution would be refused now."""
 
     def has_let_go(self, request: Request) -> bool:
         """Returns whether nobody uses the memory of a request any more, after an execution failed.
@@ -220,9 +224,10 @@ class InlinePreparedModel(PreparedModel, Protocol):
 
 @runtime_checkable
 class QuickPreparedModel(InlinePreparedModel, Protocol):
-    """A prepared model of this process that runs a request again and again at the least cost.
+    """An inline prepared model that also runs one request again and again at the least cost.
 
-    One that is none answers plain calls by `run_now`.
+    It is a protocol of its own because this is optional: an `InlinePreparedModel` without these two
+    methods is complete, and its plain calls go through `run_now`.
     """
 
     def runs_here_now(self) -> bool:

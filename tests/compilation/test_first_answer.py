@@ -57,6 +57,18 @@ def slow(clock: ManualClock, *ways: Any) -> Any:
     return quick(clock, *(ways or (way(us=10),)), loads_in_ms=400, name="slow")
 
 
+class HeldCompilation:
+    """Has an engine's compilations begin, and wait for the gate."""
+
+    def __init__(self, engine: Any) -> None:
+        self.begun, self.gate = threading.Event(), threading.Event()
+        engine.before_compile = self
+
+    def __call__(self, _lowering: object) -> None:
+        self.begun.set()
+        self.gate.wait(GUARD_S)
+
+
 def runs_on(net: nn.Net) -> list[str]:
     return [part.device for part in net.report().partitions]
 
@@ -77,13 +89,7 @@ async def test_who_is_ready_soonest_answers_and_no_other_is_asked(clock: ManualC
 @pytest.mark.usefixtures("patient")
 async def test_those_that_are_asked_for_at_once_wait_for_one_first_plan(clock: ManualClock) -> None:
     engine, late = quick(clock), slow(clock)
-    begun, gate = threading.Event(), threading.Event()
-
-    def held(_: object) -> None:
-        begun.set()
-        gate.wait(GUARD_S)
-
-    engine.before_compile = held
+    held = HeldCompilation(engine)
     nets: list[nn.Net] = []
 
     async def compiled(rt: nn.Runtime) -> None:
@@ -92,11 +98,11 @@ async def test_those_that_are_asked_for_at_once_wait_for_one_first_plan(clock: M
     async with competing(late, engine) as rt:
         async with anyio.create_task_group() as group:
             group.start_soon(compiled, rt)
-            await until(begun.is_set)
+            await until(held.begun.is_set)
             for _ in range(2):
                 group.start_soon(compiled, rt)
             await until(lambda: [each.users for each in rt._plans._terms.values()] == [3])
-            gate.set()
+            held.gate.set()
         assert len(engine.compiled) == 1
         assert len(nets) == 3
         for net in nets:
@@ -109,13 +115,7 @@ async def test_one_that_is_cancelled_while_its_first_plan_is_made_leaves_the_tur
     clock: ManualClock,
 ) -> None:
     engine, late = quick(clock), slow(clock)
-    begun, gate = threading.Event(), threading.Event()
-
-    def held(_: object) -> None:
-        begun.set()
-        gate.wait(GUARD_S)
-
-    engine.before_compile = held
+    held = HeldCompilation(engine)
     async with competing(late, engine) as rt:
         async with anyio.create_task_group() as group:
 
@@ -123,34 +123,28 @@ async def test_one_that_is_cancelled_while_its_first_plan_is_made_leaves_the_tur
                 await rt.compile(chain(4), options=FIRST)
 
             group.start_soon(abandoned)
-            await until(begun.is_set)
+            await until(held.begun.is_set)
             group.cancel_scope.cancel()
         assert not rt._plans._terms
         engine.before_compile = lambda _: None
         net = await rt.compile(chain(4), options=FIRST)
         assert runs_on(net) == ["quick"]
-        gate.set()
+        held.gate.set()
         await net.aclose()
 
 
 @pytest.mark.usefixtures("patient")
 async def test_who_waits_for_the_first_plan_misses_its_deadline(clock: ManualClock) -> None:
     engine, late = quick(clock), slow(clock)
-    begun, gate = threading.Event(), threading.Event()
-
-    def held(_: object) -> None:
-        begun.set()
-        gate.wait(GUARD_S)
-
-    engine.before_compile = held
+    held = HeldCompilation(engine)
     async with competing(late, engine) as rt:
         # On a busy machine the first deadlines may pass before the engine is asked.
         for patience_ms in (20, 100, 500, 2500):
             with pytest.raises(MissedDeadline) as missed:
                 await rt.compile(chain(4), options=FIRST, deadline=nn.within(ms=patience_ms))
-            if begun.is_set():
+            if held.begun.is_set():
                 break
-        gate.set()
+        held.gate.set()
         assert isinstance(missed.value, MissedDeadlineTransient)
 
 

@@ -18,7 +18,7 @@ from nnasync._core.engine_device import EnginePreparedModel
 from nnasync._core.engine_device.quick_run import QuickRun
 from nnasync._core.wakeup import yield_now
 from nnasync._core.workers import task as task_module
-from nnasync._core.workers.flight import Flight, Landing
+from nnasync._core.workers.flight import AwaitedFence, Flight
 from nnasync._core.workers.task import YIELD
 from nnasync.engine import BoundCall
 from nnasync.errors import (
@@ -321,7 +321,7 @@ async def test_what_is_told_of_the_last_execution_does_not_end_the_next() -> Non
     landing = flight.fence
 
     def ends() -> None:
-        landing.signal()
+        fence.signal()
 
     def elsewhere() -> None:
         thread = threading.Thread(target=ends)
@@ -329,17 +329,17 @@ async def test_what_is_told_of_the_last_execution_does_not_end_the_next() -> Non
         thread.join(PATIENCE_S)
 
     elsewhere()
-    assert landing.landing() is None
+    assert fence.end_of_wait() is None
     flight.finished = True
     flight.release()
     assert flight.renew(Idle(), estimate)
     ended = list[bool]()
 
     async def waits() -> None:
-        future = landing.landing()
+        future = fence.end_of_wait()
         assert future is not None
         await future
-        ended.append(landing.done)
+        ended.append(fence.done)
 
     async with anyio.create_task_group() as group:
         group.start_soon(waits)
@@ -353,13 +353,13 @@ async def test_what_is_told_of_the_last_execution_does_not_end_the_next() -> Non
 @pytest.mark.usefixtures("no_leaks")
 async def test_it_is_told_to_the_thread_in_which_the_loop_goes_on() -> None:
     """The loop may have been run by another thread when the execution was made."""
-    loop, landings = asyncio.new_event_loop(), list[Landing]()
+    loop, fences = asyncio.new_event_loop(), list[AwaitedFence]()
 
     async def make() -> None:
-        landings.append(Landing())
+        fences.append(AwaitedFence())
 
     async def wait() -> None:
-        future = landings[0].landing()
+        future = fences[0].end_of_wait()
         assert future is not None
         at_the_gate.set()
         await future
@@ -368,9 +368,9 @@ async def test_it_is_told_to_the_thread_in_which_the_loop_goes_on() -> None:
         loop.run_until_complete(make())
         made.set()
         assert at_the_gate.wait(PATIENCE_S)
-        posted.append(landings[0]._wakeup.posted)
-        landings[0].signal()
-        posted.append(landings[0]._wakeup.posted)
+        posted.append(fences[0]._wakeup.posted)
+        fences[0].signal()
+        posted.append(fences[0]._wakeup.posted)
         # Not to be heard of by chance: it is what wakes the loop.
         loop.call_soon_threadsafe(int)
 

@@ -165,9 +165,9 @@ class QuickRun:
         fence = flight.fence
         lane.beside += is_spread
         try:
-            landing = fence.landing()
-            if landing is not None:
-                await landing
+            end_of_wait = fence.end_of_wait()
+            if end_of_wait is not None:
+                await end_of_wait
         except BaseException:
             if not fence.done:
                 workers.abandon(flight)

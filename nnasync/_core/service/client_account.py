@@ -16,8 +16,8 @@ from nnasync._core.service.limits import Limits
 from nnasync._core.service.rate_limit import COMPILING_CREDIT_NS, ClientBuckets, TokenBucket
 from nnasync.device import Device, PreparedModel
 
-CALL_NS = 100_000
-"""What a call takes, beyond the reading of it: a task of its own, and its answer."""
+SERVED_CALL_NS = 100_000
+"""What serving a call takes besides reading its message: a task of its own, and its answer."""
 
 FINE_NS = 1_000_000
 """What a message that makes no sense costs more: who sends many is to be read more slowly."""

@@ -17,7 +17,7 @@ import anyio.abc
 import anyio.lowlevel
 
 from nnasync._core.engine_device.caching import library_version
-from nnasync._core.service.client_account import CALL_NS, ClientAccount, Stopwatch
+from nnasync._core.service.client_account import SERVED_CALL_NS, ClientAccount, Stopwatch
 from nnasync._core.service.holdings import ANSWERED, Holdings
 from nnasync._core.service.limits import Limits
 from nnasync._core.service.rate_limit import ClientBuckets
@@ -155,7 +155,7 @@ class Session:
             await self._until_taken()
 
     def _take_some(self, frames: list[Frame]) -> int:
-        """Begin what the first messages ask for; the nanoseconds that it takes."""
+        """Begins what the first messages ask for; returns the nanoseconds that it takes."""
         watch = Stopwatch()
         calls = 0
         for _ in range(min(len(frames), _MOST_AT_ONCE)):
@@ -165,7 +165,7 @@ class Session:
             except BaseException:
                 frame.close()
                 raise
-        return watch.lap() + calls * CALL_NS
+        return watch.lap() + calls * SERVED_CALL_NS
 
     async def _until_taken(self) -> None:
         """Wait until the client has taken its answers; who takes none is not listened to."""

@@ -46,8 +46,11 @@ from nnasync.machine.decisions import Decisions
 RETURN = 0.8
 """What has left the thread of the loop comes back below this share of the limits."""
 
-CALL_NS = 8_000
-"""The cost of a call for the loop besides the run: copies, checks and bookkeeping in Python."""
+CALL_NS = 8_000.0
+"""What a call costs its loop besides the run: copies, checks and bookkeeping in Python.
+
+A float, since what it is added to for each call is one.
+"""
 
 _SOONER = 0.875
 _SMOOTHING = 1 / 8

@@ -23,7 +23,7 @@ _get_ident = threading.get_ident
 _running_loop = asyncio.get_running_loop
 
 
-class Landing(Fence):
+class AwaitedFence(Fence):
     """A fence for which one task waits at a time, on the loop of asyncio that made it."""
 
     __slots__ = ("_future", "_wakeup")
@@ -34,7 +34,7 @@ class Landing(Fence):
         self._wakeup = Wakeup.current()
         self._future: asyncio.Future[None] | None = None
 
-    def landing(self) -> asyncio.Future[None] | None:
+    def end_of_wait(self) -> asyncio.Future[None] | None:
         """Returns the future that ends the only waiter's wait, or None if the fence is signaled."""
         # Before the look at the status: another thread may have run the loop the last time.
         self._wakeup.thread_id = _get_ident()
@@ -51,11 +51,11 @@ class Landing(Fence):
             if was_pending:
                 wakeup = self._wakeup
                 if wakeup.thread_id == _get_ident():
-                    self._land()
+                    self._wake_waiter()
                 else:
-                    wakeup.post(self._land)
+                    wakeup.post(self._wake_waiter)
 
-    def _land(self) -> None:
+    def _wake_waiter(self) -> None:
         """Wakes the waiting task on its loop.
 
         A call meant for an earlier execution does nothing.
@@ -70,7 +70,7 @@ class Flight(Task):
 
     __slots__ = ()
 
-    fence: Landing
+    fence: AwaitedFence
 
     def __init__(
         self, call: Call, priority: Priority, estimate: Estimate, deadline_ns: int, name: str

@@ -49,7 +49,6 @@ from nnasync.scheduler import NEVER_NS, Estimate, Scheduler
 from nnasync.tracing import Tracer
 
 _WEIGHED_EVERY = 8
-_CALL_NS = float(CALL_NS)
 _TRIFLE = 1 / 4
 _SELDOM = 7
 
@@ -244,7 +243,7 @@ class InlineLane:
         duration_ns = ended_ns - started_ns
         took_ns = duration_ns * 1.0
         if here.spent_ns > 0.0:
-            here.spent_ns += took_ns + _CALL_NS
+            here.spent_ns += took_ns + CALL_NS
         else:
             here.spend(took_ns)
         self.runs += 1
@@ -407,7 +406,7 @@ class InlineLane:
     def _charge(self, client: int, duration_ns: int) -> None:
         with self._lock:
             self.running -= 1
-            self._scheduler.spent(client, duration_ns + CALL_NS, runs=1)
+            self._scheduler.spent(client, duration_ns + int(CALL_NS), runs=1)
 
 
 def _until(deadline_ns: int) -> tuple[float, float, Wakeup | None]:

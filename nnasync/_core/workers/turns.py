@@ -26,7 +26,6 @@ _running_loop = asyncio._get_running_loop
 
 NO_TASK = id(None)
 """Who asks where no task does."""
-_CALL_NS = float(CALL_NS)
 
 
 class Turn:
@@ -72,7 +71,7 @@ class Turn:
             loop = _running_loop()
             if loop is not None:
                 loop.call_soon(self.turned, self.number)
-        self.spent_ns += duration_ns + _CALL_NS
+        self.spent_ns += duration_ns + CALL_NS
 
     def turned(self, number: int) -> None:
         """Notes that the loop has turned since turn `number`.
