@@ -18,7 +18,7 @@ MOST_UNGREETED = 16
 
 
 class ClientConnection(Protocol):
-    """A connection (`service.session.Session` is one)."""
+    """A connection (`service.client_session.Session` is one)."""
 
     @property
     def is_greeted(self) -> bool:
