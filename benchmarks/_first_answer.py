@@ -32,7 +32,7 @@ Figures = dict[str, float]
 
 
 def litert(path: Path) -> object:
-    """Load and run by LiteRT alone; what was loaded."""
+    """Loads and runs the model by LiteRT alone; returns what was loaded."""
     from ai_edge_litert.interpreter import Interpreter  # type: ignore[import-untyped]  # no types
 
     runner = Interpreter(str(path))
@@ -46,7 +46,7 @@ def litert(path: Path) -> object:
 
 
 def onnxruntime(path: Path) -> object:
-    """Load and run by ONNX Runtime alone; what was loaded."""
+    """Loads and runs the model by ONNX Runtime alone; returns what was loaded."""
     import onnxruntime as ort  # type: ignore[import-untyped]  # no types
 
     session = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
@@ -60,7 +60,7 @@ def onnxruntime(path: Path) -> object:
 
 
 def openvino(path: Path) -> object:
-    """Load and run by OpenVINO alone; what was loaded."""
+    """Loads and runs the model by OpenVINO alone; returns what was loaded."""
     import openvino as ov  # type: ignore[import-untyped]  # no types
 
     compiled = ov.Core().compile_model(str(path), "CPU")
@@ -78,7 +78,7 @@ ENGINES: dict[str, tuple[Callable[[Path], object], tuple[str, ...]]] = {
 
 
 def alone(engine: str, path: Path) -> Figures:
-    """What an engine takes in this process, with its import, and then once more.
+    """Returns how long an engine takes to the first answer, with its import, and then once more.
 
     To let go of what was loaded is no part of it.
     """
@@ -94,7 +94,7 @@ def alone(engine: str, path: Path) -> Figures:
 
 
 async def again(path: Path, state: str, devices: Sequence[str] | None) -> float:
-    """Milliseconds to an answer in a runtime that has compiled the model before."""
+    """Returns the milliseconds to an answer in a runtime that has compiled the model before."""
     import nnasync as nn
 
     took_ms = 0.0
@@ -111,14 +111,14 @@ async def again(path: Path, state: str, devices: Sequence[str] | None) -> float:
 
 
 def zeros(net: Any) -> list[Any]:
-    """Inputs of a network."""
+    """Returns arrays of zeros for the inputs of a network."""
     return [np.zeros([n or 1 for n in port.shape], port.dtype) for port in net.inputs]
 
 
 def ours(
     path: Path, state: str, cache: str | None, devices: Sequence[str] | None, *, waits: bool
 ) -> Figures:
-    """What nnasync takes in this process; then it waits for the best plan."""
+    """Returns how long nnasync takes to the first answer; then waits for the best plan."""
     began = time.perf_counter()
     import nnasync as nn
 
@@ -159,7 +159,7 @@ def ours(
 
 
 def prepare(path: Path, state: str, cache: str, devices: Sequence[str] | None) -> None:
-    """Hold the contest, and fill the cache, in this process."""
+    """Holds the contest, and fills the cache, in this process."""
     import nnasync as nn
 
     async def main() -> None:

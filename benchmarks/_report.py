@@ -50,7 +50,7 @@ BUSY = "import time\nend = time.monotonic() + {}\nwhile time.monotonic() < end:\
 
 
 def arguments(description: str | None, *, rounds: int) -> argparse.ArgumentParser:
-    """A parser with the options that every benchmark has."""
+    """Returns a parser with the options that every benchmark has."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -65,7 +65,10 @@ def arguments(description: str | None, *, rounds: int) -> argparse.ArgumentParse
 
 
 def models_folder(chosen: Path | None) -> Path:
-    """Folder of the reference models: the argument, $NNASYNC_MODELS, or ../shared/models."""
+    """Returns the folder of reference models.
+
+    The argument, $NNASYNC_MODELS, or ../shared/models.
+    """
     default = os.environ.get("NNASYNC_MODELS") or ROOT.parent / "shared" / "models"
     folder = chosen or Path(default)
     if not folder.is_dir():
@@ -74,7 +77,7 @@ def models_folder(chosen: Path | None) -> Path:
 
 
 def cores() -> list[int]:
-    """Cores that this process may use."""
+    """Returns the cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))
@@ -82,7 +85,10 @@ def cores() -> list[int]:
 
 @contextlib.contextmanager
 def foreign_load(processes: int, seconds: float) -> Iterator[None]:
-    """Busy processes beside us; each ends by itself after `seconds` at the latest."""
+    """Keeps so many processes busy while the block runs.
+
+    Each ends after `seconds` at the latest.
+    """
     code = BUSY.format(seconds)
     running = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(processes)]
     if running:
@@ -96,7 +102,7 @@ def foreign_load(processes: int, seconds: float) -> Iterator[None]:
 
 
 def spread(values: Sequence[float]) -> str:
-    """Median and, in brackets, the quartiles."""
+    """Returns the median and, in brackets, the quartiles."""
     quarter, half, three = (percentile(values, share) for share in (0.25, 0.5, 0.75))
     return f"{half:.1f} ({quarter:.1f}-{three:.1f})"
 
@@ -106,7 +112,7 @@ def median(values: Sequence[float]) -> float:
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns aligned: the first to the left, the others to the right."""
+    """Returns a text table: the first column is aligned to the left, the others to the right."""
     widths = [max(len(row[i]) for row in [headings, *rows]) for i in range(len(headings))]
     lines = []
     for row in [headings, ["-" * width for width in widths], *rows]:
@@ -117,7 +123,7 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def relative(results: Results, base: str, unit: str) -> str:
-    """A row for each contestant: its figures, its processor time, and the ratio to another one.
+    """Returns a table with figures, processor time and the ratio to `base` of each contestant.
 
     Ratios are of rounds: the median, and the quartiles as its spread.
     """
@@ -155,7 +161,7 @@ def publish(
 
 
 def _keep(title: str, text: str, folder: Path) -> None:
-    """Put the tables on the page of this machine, in place of earlier ones of the same title."""
+    """Puts the tables on the page of this machine, in place of earlier ones of the same title."""
     facts = read_facts()
     has = [name for flag, name in _FAMILIES.items() if flag in facts.flags]
     what = f"{facts.processor}, {len(cores())} cores, {has[0] if has else 'no AVX2'}"

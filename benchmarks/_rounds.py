@@ -24,14 +24,17 @@ TELLING_S = 0.5
 
 
 class Quiet:
-    """Counts from when it is made; our own CPU time includes that of ended child processes."""
+    """Measures how much others use the processor, from when it is made.
+
+    Our own processor time includes that of child processes that have ended.
+    """
 
     def __init__(self, facts: Path = FACTS) -> None:
         self._facts = facts
         self._begin = self._times()
 
     def told(self) -> str:
-        """One line for the end of a section."""
+        """Returns one line on the disturbance, for the end of a section."""
         shares = self._shares()
         if isinstance(shares, str):
             return shares
@@ -40,12 +43,15 @@ class Quiet:
         return f"{told}: too much to trust the figures" if others + taken > DISTURBED else told
 
     def disturbance(self, telling_s: float = TELLING_S) -> float:
-        """Percent of the CPU time that others had; 0 where too little has passed to know."""
+        """Returns the percentage of processor time that others had.
+
+        0 where it is too early to know.
+        """
         shares = self._shares(telling_s)
         return 0.0 if isinstance(shares, str) else sum(shares)
 
     def _shares(self, telling_s: float = 0.0) -> tuple[float, float] | str:
-        """Percent of others and of a hypervisor, or why that is not known."""
+        """Returns the percentages of others and of a hypervisor, or why they are not known."""
         end = self._times()
         if end is None or self._begin is None:
             return "how quiet the machine was is not known here"
@@ -57,7 +63,7 @@ class Quiet:
         return 100 * max(0.0, busy - own) / total, 100 * stolen / total
 
     def _times(self) -> tuple[float, float, float, float] | None:
-        """CPU seconds so far: busy, stolen, all, and our own."""
+        """Returns the processor seconds so far: busy, stolen, all, and our own; None if unknown."""
         try:
             fields = self._facts.read_text(encoding="utf-8").splitlines()[0].split()[1:9]
         except OSError:
@@ -82,7 +88,7 @@ class Results(dict[str, list[float]]):
         self.repeated = 0
 
     def told(self) -> str:
-        """How far the rounds can be trusted, in one line."""
+        """Returns a line on how far the rounds can be trusted."""
         worst = max(self.disturbances, default=0.0)
         again = f", {self.repeated} run again" if self.repeated else ""
         told = f"{len(self.disturbances)} rounds{again}; others had up to {worst:.1f} % of the CPU"
@@ -95,9 +101,9 @@ async def interleave(
     *,
     watch: Callable[[], Quiet] = Quiet,
 ) -> Results:
-    """Results of each contestant, one a round; the order turns by one place each round.
+    """Runs the contestants in turns, a round at a time; returns their results.
 
-    Disturbed rounds are repeated, and the quietest count.
+    The order turns by one place each round. Disturbed rounds are repeated, and the quietest count.
     """
     names = list(contestants)
     every: list[tuple[float, dict[str, tuple[float, float]]]] = []
@@ -122,17 +128,17 @@ async def interleave(
 
 
 def processor_s() -> float:
-    """Processor time of this process and of its children that have ended."""
+    """Returns the processor time of this process and of its children that have ended."""
     return sum(os.times()[:4])
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The value below which `share` (0..1) of the values lie."""
+    """Returns the value below which `share` (0..1) of the values lie."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
 def paired_ratio(values: Sequence[float], base: Sequence[float]) -> tuple[float, float, float]:
-    """Median and quartiles of the ratios of two contestants, round by round."""
+    """Returns median and quartiles of the ratios of two contestants, round by round."""
     ratios = [value / max(other, 1e-12) for value, other in zip(values, base, strict=True)]
     return percentile(ratios, 0.5), percentile(ratios, 0.25), percentile(ratios, 0.75)

@@ -20,7 +20,7 @@ _DRAWS = 1000
 def tail_ratio(
     values: Sequence[Sequence[float]], base: Sequence[Sequence[float]], share: float = 0.99
 ) -> tuple[float, float, float]:
-    """The ratio of a percentile of all rounds to that of others, and the ends of its interval.
+    """Returns the ratio of a percentile over all rounds to that of `base`, and its interval.
 
     Rounds of the same place belong together.
     """

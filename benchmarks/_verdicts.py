@@ -11,25 +11,28 @@ __all__ = ["differences", "ratios", "told", "verdict"]
 
 
 def differences(values: Sequence[float], base: Sequence[float]) -> Interval:
-    """The mean difference of two contestants, round by round, with its interval of 95 %."""
+    """Returns the mean difference of two contestants, round by round, with its 95 % interval."""
     return _known([value - other for value, other in zip(values, base, strict=True)])
 
 
 def ratios(values: Sequence[float], base: Sequence[float]) -> tuple[float, float, float]:
-    """The geometric mean of their ratios, round by round, and the ends of its interval."""
+    """Returns the geometric mean of ratios, round by round, and the ends of its interval."""
     pairs = zip(values, base, strict=True)
     found = _known([math.log(max(value, 1e-12) / max(other, 1e-12)) for value, other in pairs])
     return math.exp(found.mean), math.exp(found.low), math.exp(found.high)
 
 
 def told(middle: float, low: float, high: float) -> str:
-    """A ratio and the ends of its interval, in short: after few rounds those may be anywhere."""
+    """Returns a ratio and the ends of its interval in short.
+
+    After few rounds they may be infinite.
+    """
     shown = [f"{each:.2f}" if each < 1000 else f"{each:.0e}" for each in (middle, low, high)]
     return f"{shown[0]} ({shown[1]} to {shown[2]})"
 
 
 def verdict(low: float, high: float, *, at_least: float | None = None, at_most: float = 0) -> str:
-    """Whether what lies between two ends keeps a limit."""
+    """Returns whether an interval keeps a limit, in words."""
     if at_least is not None:
         low, high, at_most = -high, -low, -at_least
     if high <= at_most:
@@ -38,7 +41,7 @@ def verdict(low: float, high: float, *, at_least: float | None = None, at_most: 
 
 
 def _known(values: Sequence[float]) -> Interval:
-    """The interval of a mean, endless where one round says nothing of its own precision."""
+    """Returns the interval of a mean; it is infinite where one round gives no precision."""
     found = interval(values)
     if found is None or found.half is None:
         return Interval(values[0] if values else 0.0, math.inf, len(values))

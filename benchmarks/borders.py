@@ -58,7 +58,7 @@ class Nothing(BoundCall, Plan):
 
 
 def empty(steps: int) -> BoundCall:
-    """A call of so many steps, one handing on to the next."""
+    """Returns a call of so many steps, each of which hands on to the next."""
     between = [Wire(WireEnd.BOUNDARY, index) for index in range(steps - 1)]
     ends = [Wire(WireEnd.INPUT, 0), *between, Wire(WireEnd.OUTPUT, 0)]
     wired = pairwise(ends)
@@ -72,7 +72,7 @@ def empty(steps: int) -> BoundCall:
 
 
 def bound(plan: Plan, model: Model) -> BoundCall:
-    """A call of a plan on zeros."""
+    """Returns a call of a plan, bound to arrays of zeros."""
     inputs, outputs = (
         [
             np.zeros(operand.dimensions, dtype_of(operand.type))
@@ -88,7 +88,7 @@ def whole(model: Model) -> BoundCall:
 
 
 def in_segments(model: Model, parts: int) -> tuple[BoundCall, int]:
-    """A call in about so many segments, and how many borders they have."""
+    """Returns a call in about so many segments, and how many borders they have."""
     weights = operation_weights_ns(model)
     partitioned = cut(model, segments(model, weights, sum(weights) / parts))
     engine = CompositeEngine(partitioned, [ReferenceEngine()])
@@ -96,7 +96,7 @@ def in_segments(model: Model, parts: int) -> tuple[BoundCall, int]:
 
 
 def timed(call: BoundCall, calls: int) -> Contestant:
-    """Microseconds a call, the mean of so many."""
+    """Returns a contestant that gives the mean microseconds of so many calls."""
     stop = StopFlag()
 
     async def run() -> float:
@@ -133,7 +133,7 @@ async def measure(options: object) -> None:
 def report(
     results: dict[str, list[float]], borders: dict[str, tuple[str, int]], path: Path | None
 ) -> None:
-    """Print the table; in best rounds, what stands above the same without borders is theirs."""
+    """Prints the table of best rounds: what exceeds the plan without borders is their cost."""
     best = {name: min(values) for name, values in results.items()}
     rows, ratios, each_ns = [], {}, {}
     for name, values in results.items():

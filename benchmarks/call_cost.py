@@ -68,12 +68,12 @@ Contestant = Callable[[], Awaitable[float]]
 
 
 def zeros(operand: Operand) -> Array:
-    """An array of the operand's type and shape."""
+    """Returns an array of the operand's type and shape."""
     return np.zeros(operand.dimensions, dtype_of(operand.type))
 
 
 def bound_plan(path: Path) -> Callable[[], object]:
-    """The reference plan of a model, bound to arrays of its own."""
+    """Returns the reference plan of a model, bound to arrays of its own, as a function."""
     model = nn.load(path)
     inputs, outputs = (
         [zeros(model.main.operands[index]) for index in indexes]
@@ -86,7 +86,7 @@ def bound_plan(path: Path) -> Callable[[], object]:
 
 @contextmanager
 def pinned(core: int) -> Iterator[None]:
-    """Keep this thread on a core."""
+    """Keeps this thread on a core while the block runs."""
     if not hasattr(os, "sched_setaffinity"):
         yield
         return
@@ -99,7 +99,7 @@ def pinned(core: int) -> Iterator[None]:
 
 
 def executor_on(core: int) -> ThreadPoolExecutor:
-    """One thread, started, that stays on a core."""
+    """Returns an executor with one thread, started, that stays on a core."""
     pin = (lambda: os.sched_setaffinity(0, {core})) if hasattr(os, "sched_setaffinity") else None
     executor = ThreadPoolExecutor(1, initializer=pin)
     executor.submit(int).result()
@@ -122,7 +122,7 @@ class Calls:
         return (time.perf_counter_ns() - started) / self.calls / 1e3
 
     def repeated(self, one: Callable[[], Awaitable[object]]) -> Contestant:
-        """Awaits of `one`, the mean of a batch."""
+        """Returns a contestant that awaits `one` in a batch, and gives the mean."""
 
         async def run() -> float:
             started = time.perf_counter_ns()
@@ -133,7 +133,7 @@ class Calls:
         return run
 
     def in_executor(self, core: int, *, hops: int) -> Contestant:
-        """`hops` bare plans one after the other on an executor's thread on `core`."""
+        """Returns a contestant that runs `hops` bare plans in a row on an executor's thread."""
         executor = executor_on(core)
 
         async def run() -> float:
@@ -230,7 +230,7 @@ def signal_at(go: threading.Event, gate: Fence, signaled: list[int]) -> None:
 
 
 def ratios(costs: dict[str, float]) -> dict[str, float]:
-    """The figures that count, from microseconds of each contestant: what stands above p."""
+    """Returns the figures that count, from the microseconds of each contestant."""
     p = costs[BARE]
     found = {
         "await - p, microseconds": costs[AWAIT] - p,
@@ -266,7 +266,7 @@ async def measure(options: argparse.Namespace) -> None:
 
 
 def litert_directly(path: Path, inputs: Sequence[Array]) -> Callable[[], object]:
-    """A run of a file as users of LiteRT make it: inputs set, invoked, outputs fetched."""
+    """Returns a function that runs a file as users of LiteRT do: sets inputs, invokes, fetches."""
     from ai_edge_litert.interpreter import Interpreter  # type: ignore[import-untyped]  # no types
 
     runner = Interpreter(str(path), num_threads=1)
@@ -285,7 +285,7 @@ def litert_directly(path: Path, inputs: Sequence[Array]) -> Callable[[], object]
 
 
 async def of_whole_file(name: str, options: argparse.Namespace) -> tuple[str, Results]:
-    """Microseconds of a file run by LiteRT directly, and awaited."""
+    """Measures the microseconds of a file run by LiteRT directly, and awaited."""
     path = models_folder(options.models) / f"{name}.tflite"
     async with nn.open_runtime(devices=["litert-cpu"], options=ONE_CORE) as rt:
         net = await rt.compile(nn.load(path, form="whole"))
@@ -294,7 +294,7 @@ async def of_whole_file(name: str, options: argparse.Namespace) -> tuple[str, Re
 
 
 async def of_open_file(options: argparse.Namespace) -> tuple[str, Results]:
-    """The same of a file whose number of rows is open, and of ONNX Runtime: always as many rows."""
+    """Measures a file whose number of rows is open by ONNX Runtime directly, and awaited."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "open.onnx"
         write_open_file(path)
@@ -306,7 +306,7 @@ async def of_open_file(options: argparse.Namespace) -> tuple[str, Results]:
 
 
 def write_open_file(path: Path) -> None:
-    """A dense layer for any number of rows."""
+    """Writes a model file of a dense layer for any number of rows."""
     import onnx
 
     helper, float32 = onnx.helper, onnx.TensorProto.FLOAT
@@ -319,7 +319,7 @@ def write_open_file(path: Path) -> None:
 
 
 def onnxruntime_directly(path: Path, x: Array) -> Callable[[], object]:
-    """A run of a file as users of ONNX Runtime make it."""
+    """Returns a function that runs a file as users of ONNX Runtime do."""
     import onnxruntime  # type: ignore[import-untyped]  # no types
 
     settings = onnxruntime.SessionOptions()
@@ -334,7 +334,7 @@ async def beside(
     inputs: Sequence[Array],
     options: argparse.Namespace,
 ) -> Results:
-    """Microseconds of a run by the engine, and of one that is awaited."""
+    """Measures the microseconds of runs by the engine alone, and of awaited ones."""
 
     async def bare() -> float:
         started = time.perf_counter_ns()
@@ -357,7 +357,7 @@ async def beside(
 
 
 def of_whole_files(whole: Sequence[tuple[str, Results]]) -> str:
-    """The table of files that run whole; the difference is that within a round."""
+    """Returns the table of files that run whole; differences are within a round."""
     rows = []
     for name, results in whole:
         pairs = zip(results[AWAIT], results[DIRECT], strict=True)

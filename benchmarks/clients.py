@@ -51,7 +51,10 @@ WISH = (nn.Preference.FAST_SINGLE_ANSWER, Priority.HIGH)
 
 
 def network() -> nn.Model:
-    """Four products of 16 rows with matrices of 512 times 512: about a millisecond."""
+    """Returns a network of four products of 16 rows with 512 x 512 matrices.
+
+    About a millisecond.
+    """
     rng = np.random.default_rng(0)
     builder = nn.ModelBuilder("client")
     value = builder.input("x", (ROWS, WIDTH))
@@ -104,7 +107,7 @@ def say(text: str) -> None:
 
 
 class Hostile:
-    """One connection at a time, and what is done with it."""
+    """A client that makes one connection at a time, and abuses it."""
 
     def __init__(self, path: str, seconds: float) -> None:
         self._path = path
@@ -121,7 +124,7 @@ class Hostile:
         return time.monotonic() < self._until and not self._cut.is_set()
 
     def run(self) -> None:
-        """Come back whenever the service has had enough."""
+        """Reconnects whenever the service has ended the connection."""
         while time.monotonic() < self._until:
             self._cut.clear()
             sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -155,7 +158,7 @@ class Hostile:
             connection.close()
 
     def _harass(self, connection: Connection) -> None:
-        """One thing of many on the control socket."""
+        """Does one of many bad things on the control socket."""
         m, random_ = messages, self._random
         number = random_.randrange(1000, 2**31)
         form = encode(BurstArguments(*self._arguments(), (3,)))
@@ -251,7 +254,7 @@ class Hostile:
 
 @contextlib.contextmanager
 def service(folder: Path) -> Iterator[tuple[Path, int]]:
-    """A service in a process: its socket and its number."""
+    """Runs a service in a process while the block runs; yields its socket and process id."""
     path = folder / "s" / "clients.socket"
     command = [
         sys.executable,
@@ -274,12 +277,12 @@ def service(folder: Path) -> Iterator[tuple[Path, int]]:
 
 
 def line_of(process: subprocess.Popen[str]) -> str:
-    """The next line that a process prints; none once it has ended."""
+    """Returns the next line that a process prints; empty once it has ended."""
     return "" if process.stdout is None else process.stdout.readline()
 
 
 def resident_bytes(pid: int) -> int:
-    """Memory of a process that is in use; 0 if it has gone."""
+    """Returns the resident memory of a process in bytes; 0 if it has gone."""
     with contextlib.suppress(OSError):
         pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")
@@ -287,7 +290,7 @@ def resident_bytes(pid: int) -> int:
 
 
 def processor_ns(pid: int) -> int:
-    """Processor time of a process so far; 0 if it has gone."""
+    """Returns the processor time of a process so far; 0 if it has gone."""
     with contextlib.suppress(OSError):
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) * (10**9 // os.sysconf("SC_CLK_TCK"))
@@ -297,7 +300,7 @@ def processor_ns(pid: int) -> int:
 def crowd(
     roles: list[str], seconds: float, folder: Path
 ) -> tuple[list[dict[str, int]], dict[str, int]]:
-    """Run clients of these roles side by side: what each counted, and what the service used."""
+    """Runs clients of these roles side by side; returns what each counted and the service used."""
     with service(folder) as (path, pid), contextlib.ExitStack() as stack:
         clients = []
         for number, role in enumerate(roles):
@@ -330,7 +333,7 @@ def crowd(
 
 
 def play(role: str, path: str, number: int, seconds: float) -> None:
-    """Be one client."""
+    """Runs this process as one client."""
     if role == "good":
         anyio.run(behave, path, number, seconds)
         return
@@ -341,7 +344,7 @@ def play(role: str, path: str, number: int, seconds: float) -> None:
 
 
 def measure(clients: int, seconds: float, rounds: int) -> dict[str, Any]:
-    """Shares in percent over all rounds of each that behaves, without and with one that does not.
+    """Returns the share of each well-behaved client, without and with a hostile one, in percent.
 
     One round runs both crowds, since machines have slow seconds.
     """

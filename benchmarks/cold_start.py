@@ -86,7 +86,7 @@ SCRIPTS = {
 
 
 def contestant(script: str, model: Path, cache: str) -> Callable[[], Awaitable[float]]:
-    """Milliseconds until a fresh process has told its last line."""
+    """Returns a contestant: the milliseconds until a fresh process has printed its last line."""
 
     async def run() -> float:
         return float(run_once(script, model, cache)["first"])
@@ -95,7 +95,7 @@ def contestant(script: str, model: Path, cache: str) -> Callable[[], Awaitable[f
 
 
 def run_once(script: str, model: Path, cache: str) -> dict[str, Any]:
-    """What a fresh process tells last."""
+    """Returns what a fresh process prints last."""
     command = [sys.executable, "-c", _HEAD + script, str(model), cache, str(time.monotonic())]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     told: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])

@@ -35,7 +35,7 @@ KEYS = ("start_ms", "load_ms", "again_ms")
 
 
 def measured(**task: Any) -> Figures | None:
-    """The figures of a fresh process; None where it failed."""
+    """Returns the figures of a fresh process; None where it failed."""
     command = [sys.executable, "-m", "benchmarks._first_answer", json.dumps(task)]
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -53,7 +53,7 @@ def measured(**task: Any) -> Figures | None:
 
 
 def of_model(path: Path, options: argparse.Namespace) -> dict[str, list[Figures]]:
-    """All figures of a model, in turns."""
+    """Returns all figures of a model, measured in turns."""
     rounds, only = options.rounds, options.only
     whos = [*OURS, *(name for name, (_, suffixes) in ENGINES.items() if path.suffix in suffixes)]
     whos = [who for who in whos if not only or who in only]
@@ -75,7 +75,7 @@ def of_model(path: Path, options: argparse.Namespace) -> dict[str, list[Figures]
 
 
 def middle(found: Sequence[Figures], key: str) -> tuple[float, float, float]:
-    """Lower quartile, median and upper quartile."""
+    """Returns lower quartile, median and upper quartile."""
     values = sorted(each[key] for each in found if key in each)
     if not values:
         return (float("nan"),) * 3
@@ -83,7 +83,7 @@ def middle(found: Sequence[Figures], key: str) -> tuple[float, float, float]:
 
 
 def row(model: str, who: str, figures: Sequence[Figures], fastest: Figures) -> list[str]:
-    """One line of the table."""
+    """Returns one line of the table."""
     if not figures:
         return [model, who, "does not run it"]
     cells = [model, who]
@@ -122,7 +122,7 @@ def report(options: argparse.Namespace) -> None:
 
 
 def model_file(text: str) -> Path:
-    """The path of a model that there is; raises ArgumentTypeError."""
+    """Returns the path of a model that exists; raises ArgumentTypeError otherwise."""
     path = Path(text)
     if path.suffix not in SUFFIXES:
         raise argparse.ArgumentTypeError(f"{text} is no {' or '.join(SUFFIXES)} file")

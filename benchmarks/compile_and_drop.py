@@ -29,7 +29,7 @@ READINGS = 10
 
 
 def model() -> nn.Model:
-    """A fully connected layer with an activation."""
+    """Returns a model of a fully connected layer with an activation."""
     builder = nn.ModelBuilder("tiny")
     x = builder.input("x", (1, 16))
     weights = np.full((8, 16), 0.25, np.float32)
@@ -38,7 +38,7 @@ def model() -> nn.Model:
 
 
 def resident_bytes() -> int:
-    """Memory of this process that is in use now; its peak where the system does not say."""
+    """Returns the resident memory of this process; its peak where the system tells no other."""
     try:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     except OSError:
@@ -48,12 +48,12 @@ def resident_bytes() -> int:
 
 
 def descriptors() -> int:
-    """File descriptors that are open now."""
+    """Returns the number of open file descriptors."""
     return len(os.listdir("/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"))
 
 
 def reading(cycle: int) -> dict[str, float]:
-    """What the process holds now."""
+    """Returns what the process holds now: memory, descriptors, threads and objects."""
     gc.collect()
     return {
         "cycle": cycle,
@@ -65,7 +65,7 @@ def reading(cycle: int) -> dict[str, float]:
 
 
 async def cycles(rt: nn.Runtime, count: int, *, closing: bool) -> list[dict[str, float]]:
-    """Compile, call and drop so many networks; readings on the way."""
+    """Compiles, calls and drops so many networks; returns readings on the way."""
     x, made = np.ones((1, 16), np.float32), model()
     readings = []
     for cycle in range(count + 1):
@@ -82,7 +82,7 @@ async def cycles(rt: nn.Runtime, count: int, *, closing: bool) -> list[dict[str,
 
 
 async def measure(options: argparse.Namespace) -> None:
-    """Both ways, one after the other, in one runtime."""
+    """Measures both ways, one after the other, in one runtime."""
     warnings.simplefilter("ignore", ResourceWarning)
     figures: dict[str, Any] = {}
     rows = []

@@ -29,7 +29,7 @@ WHICH = ("first", "second")
 
 
 async def ticks(lags: list[tuple[float, float]]) -> None:
-    """Note for each tick how late it was, and the processor time of this thread, both in ms."""
+    """Notes for each tick how late it was, and the processor time of this thread, both in ms."""
     while True:
         began, cpu_began = time.perf_counter(), time.thread_time()
         await asyncio.sleep(PERIOD_S)
@@ -38,7 +38,7 @@ async def ticks(lags: list[tuple[float, float]]) -> None:
 
 
 async def compile_beside_ticks(path: Path, devices: Sequence[str] | None) -> dict[str, float]:
-    """Compile in a runtime with an empty state folder, and look at the ticker meanwhile."""
+    """Compiles in a runtime with an empty state folder, beside a ticker; returns its figures."""
     with tempfile.TemporaryDirectory() as folder:
         options = nn.Options(state_dir=folder)
         async with nn.open_runtime(devices=devices, options=options) as rt:
@@ -61,14 +61,14 @@ async def compile_beside_ticks(path: Path, devices: Sequence[str] | None) -> dic
 
 
 async def child(path: Path, devices: Sequence[str] | None) -> None:
-    """Both compilations, as JSON on standard output."""
+    """Makes both compilations, and prints the figures as JSON."""
     print(json.dumps([await compile_beside_ticks(path, devices) for _ in WHICH]))
 
 
 def rounds_of(
     path: Path, devices: Sequence[str] | None, count: int
 ) -> dict[str, list[dict[str, Any]]]:
-    """The figures of so many fresh processes."""
+    """Returns the figures of so many fresh processes."""
     found: dict[str, list[dict[str, Any]]] = {which: [] for which in WHICH}
     for _ in range(count):
         command = [sys.executable, "-m", "benchmarks.compile_lag", "--child", str(path)]

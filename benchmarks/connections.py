@@ -45,7 +45,7 @@ _SAMPLE = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$", re.MULTILINE)
 
 
 class Rest(msgspec.Struct, frozen=True):
-    """What the server has when nobody asks for anything."""
+    """The resources that the server holds when nobody asks for anything."""
 
     rss_mib: float
     descriptors: int
@@ -57,12 +57,12 @@ class Rest(msgspec.Struct, frozen=True):
 
     @property
     def adds_up(self) -> bool:
-        """Whether each request has had exactly one end."""
+        """Returns whether each request has had exactly one end."""
         return self.in_flight == 0 and self.submitted == sum(self.outcomes.values())
 
 
 def network(name: str, elements: int, steps: int) -> nn.Model:
-    """Some operations one behind the other."""
+    """Returns a network of some operations in a row."""
     builder = nn.ModelBuilder(name)
     x = builder.input("x", (1, elements))
     for _ in range(steps):
@@ -72,7 +72,7 @@ def network(name: str, elements: int, steps: int) -> nn.Model:
 
 
 def request(name: str, elements: int, *, binary: bool) -> bytes:
-    """A whole request."""
+    """Returns a whole request as bytes."""
     values = np.linspace(-1, 1, elements, dtype=np.float32)
     tensor: dict[str, object] = {"name": "x", "shape": [1, elements], "datatype": "FP32"}
     parameters = {"binary_data_output": binary, "timeout": TIMEOUT_US}
@@ -93,7 +93,7 @@ def request(name: str, elements: int, *, binary: bool) -> bytes:
 
 
 class Client:
-    """So many connections, each with one request after the other."""
+    """Holds so many connections, each with one request after the other."""
 
     def __init__(self, port: int, count: int, seed: int) -> None:
         self.found: Counter[str] = Counter()
@@ -105,7 +105,7 @@ class Client:
         )
 
     async def ask_for(self, seconds: float) -> None:
-        """Ask for so long, and close all connections."""
+        """Asks for so long, then closes all connections."""
         end_s = asyncio.get_running_loop().time() + seconds
         async with asyncio.TaskGroup() as tasks:
             for _ in range(self._count):
@@ -131,7 +131,7 @@ class Client:
                 writer.transport.abort()
 
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """Ask once; whether the connection is still there."""
+        """Asks once; returns whether the connection is still open."""
         asked, way = self._chance.choice(self._requests), self._chance.random()
         if way < 0.25:
             self.found["hung up in a request"] += 1
@@ -154,7 +154,7 @@ class Client:
 
 @contextlib.contextmanager
 def serving(folder: Path) -> Iterator[tuple[int, int]]:
-    """A server of both networks: its process and its port. It ends with the block."""
+    """Runs a server of both networks while the block runs; yields its process id and port."""
     for name, elements, steps in (("small", SMALL, 1), ("large", LARGE, STEPS)):
         nn.save(network(name, elements, steps), folder / f"{name}.nnm")
     models = [str(folder / f"{name}.nnm") for name in ("small", "large")]
@@ -174,7 +174,7 @@ def serving(folder: Path) -> Iterator[tuple[int, int]]:
 
 
 def port_in(process: subprocess.Popen[bytes], log: Path) -> int:
-    """The port that a server has written down; raises RuntimeError where it does not."""
+    """Returns the port that a server has logged; raises RuntimeError if it does not."""
     end_s = time.monotonic() + START_S
     while time.monotonic() < end_s and process.poll() is None:
         if found := re.search(r"serving at http://127\.0\.0\.1:(\d+)", log.read_text()):
@@ -184,7 +184,7 @@ def port_in(process: subprocess.Popen[bytes], log: Path) -> int:
 
 
 def rest(pid: int, port: int) -> Rest:
-    """What the server has, once it has heard of all ends, or after a while."""
+    """Returns the server's resources once it has noticed all ends, or after a while."""
     end_s = time.monotonic() + QUIET_S
     before = looked(pid, port)
     while True:
@@ -197,7 +197,7 @@ def rest(pid: int, port: int) -> Rest:
 
 
 def looked(pid: int, port: int) -> Rest:
-    """What the server has now, by the system and then by its metrics."""
+    """Returns the server's resources now, by the system and by its metrics."""
     descriptors = len(list(Path(f"/proc/{pid}/fd").iterdir()))
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
         samples = _SAMPLE.findall(answer.read().decode())
@@ -220,7 +220,7 @@ def looked(pid: int, port: int) -> Rest:
 
 
 def measured(connections: int, minutes: int, interval_s: float) -> tuple[list[Rest], Counter[str]]:
-    """What the server has before and after each interval, and what the client saw."""
+    """Returns the server's resources before and after each interval, and the client's counts."""
     told: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as folder, serving(Path(folder)) as (pid, port):
         found = [rest(pid, port)]

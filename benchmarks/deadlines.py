@@ -39,13 +39,13 @@ class Hanging(NullEngine):
         self.compiles.set()
 
     def compile(self, model: Model, preference: ExecutionPreference) -> Any:
-        """Wait until compilations are let go."""
+        """Waits until compilations are released."""
         self.compiles.wait()
         return super().compile(model, preference)
 
 
 def model(columns: int = 4) -> Model:
-    """One addition."""
+    """Returns a model of one addition."""
     builder = nn.ModelBuilder("add")
     x = builder.input("x", (1, columns))
     builder.output("y", builder.add(x, x))
@@ -53,7 +53,7 @@ def model(columns: int = 4) -> Model:
 
 
 class Paths:
-    """Each way to a missed deadline; returns by how many nanoseconds the answer was late."""
+    """Measures each way to a missed deadline: by how many nanoseconds the answer was late."""
 
     def __init__(self, rt: nn.Runtime, engine: Hanging, ahead_ms: float) -> None:
         self.rt, self.engine = rt, engine
@@ -61,7 +61,7 @@ class Paths:
         self.ahead_ms = ahead_ms
 
     async def late(self, attempt: Callable[[Deadline], Awaitable[Any]]) -> int:
-        """Await an attempt that misses its deadline."""
+        """Awaits an attempt that misses its deadline; returns how late the answer was."""
         deadline = nn.within(ms=self.ahead_ms)
         try:
             await attempt(deadline)
@@ -70,7 +70,10 @@ class Paths:
         raise SystemExit("an execution that hangs has ended")
 
     async def lateness(self, path: str) -> int:
-        """Miss a deadline on that path, with a network of its own."""
+        """Misses a deadline on that path, with a network of its own.
+
+        Returns how late the answer was.
+        """
         self.net = await self.rt.compile(model())
         try:
             late_ns: int = await getattr(self, path)()
@@ -84,11 +87,11 @@ class Paths:
         return late_ns
 
     async def call(self) -> int:
-        """The plain call."""
+        """Measures a plain call."""
         return await self.late(lambda deadline: self.net(self.x, deadline=deadline))
 
     async def launch(self) -> int:
-        """A launch, its fence awaited."""
+        """Measures a launch whose fence is awaited."""
 
         async def launched(deadline: Deadline) -> None:
             execution = await self.net.launch(self.x, deadline=deadline)
@@ -97,7 +100,7 @@ class Paths:
         return await self.late(launched)
 
     async def duration(self) -> int:
-        """A launch behind a fence, limited from then on."""
+        """Measures a launch behind a fence, whose duration is limited."""
         fence = nn.Fence()
         limit = self.ahead_ms / 1e3
         execution = await self.net.launch(self.x, wait_for=[fence], duration_s=limit)
@@ -109,18 +112,18 @@ class Paths:
         return await self.late(awaited)
 
     async def burst(self) -> int:
-        """The call of a burst."""
+        """Measures the call of a burst."""
         async with self.net.burst() as burst:
             return await self.late(lambda deadline: burst(self.x, deadline=deadline))
 
     async def prepare(self) -> int:
-        """A compilation, of a model whose plan is not there already."""
+        """Measures the compilation of a model that has no plan yet."""
         self.engine.compiles.clear()
         return await self.late(lambda deadline: self.rt.compile(model(5), deadline=deadline))
 
 
 async def measure(counts: int, ahead_ms: float) -> dict[str, list[float]]:
-    """Microseconds after the deadline by path."""
+    """Returns the microseconds after the deadline, by path."""
     engine = Hanging()
     options = nn.Options(competition_budget_ms=0)
     found: dict[str, list[float]] = {path: [] for path in PATHS}
@@ -137,7 +140,7 @@ async def measure(counts: int, ahead_ms: float) -> dict[str, list[float]]:
 
 
 def rows(loop: str, found: dict[str, list[float]]) -> list[list[str]]:
-    """One row a path, and one of all of them."""
+    """Returns a row for each path, and one for all together."""
     everything = [late for values in found.values() for late in values]
     return [
         [

@@ -34,14 +34,14 @@ OVERHEADS = Overheads(hop_ns=20_000, cold_hop_ns=60_000, call_ns=50_000)
 
 
 def queue(cores: int) -> Workload:
-    """Exponential arrivals and costs of a millisecond."""
+    """Returns a workload of exponential arrivals and costs of a millisecond."""
     return Workload(
         (Stream(name="a", arrivals=Poisson(LOAD * cores * 1e3), cost=Exponential(1.0)),)
     )
 
 
 def mix() -> Workload:
-    """Three priorities with deadlines that stop each other, for two cores."""
+    """Returns a workload of three priorities with deadlines, for two cores."""
     rate_hz = LOAD * 2e3 / 3
     arrivals, cost = Poisson(rate_hz), Lognormal(1.0, 0.5)
     return Workload(
@@ -54,7 +54,7 @@ def mix() -> Workload:
 
 
 def with_simpy(cores: int) -> Callable[[int], None]:
-    """The same queue as processes of SimPy."""
+    """Returns a function that runs the same queue as processes of SimPy."""
 
     def run(requests: int) -> None:
         rng = np.random.default_rng(1)
@@ -86,7 +86,7 @@ def with_simpy(cores: int) -> Callable[[int], None]:
 def with_nnasync(
     workload: Workload, cores: int, policy: str | None = None, overheads: Overheads | None = None
 ) -> Callable[[int], None]:
-    """A run of the simulator."""
+    """Returns a function that runs the simulator."""
 
     def run(requests: int) -> None:
         found = simulate(
@@ -110,7 +110,7 @@ CONTESTANTS: dict[str, Callable[[int], None]] = {
 
 
 def rate_hz(run: Callable[[int], None], requests: int) -> float:
-    """Requests per second of processor time."""
+    """Returns the requests per second of processor time."""
     gc.collect()
     began = time.process_time()
     run(requests)
@@ -118,7 +118,7 @@ def rate_hz(run: Callable[[int], None], requests: int) -> float:
 
 
 def growth_mb(requests: int) -> tuple[float, float]:
-    """What the process has after a tenth of a long run at most, and how much more after all."""
+    """Returns the process's memory after a tenth of a long run, and its growth after the rest."""
     run = CONTESTANTS["M/M/1"]
     run(requests // 10)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -69,7 +69,7 @@ with socket.create_server(("127.0.0.1", 0)) as server:
 
 
 async def touch(value: int) -> int:
-    """What a stage awaits: a turn of the loop, and nothing else."""
+    """Is awaited by a stage: takes a turn of the loop, and does nothing else."""
     await anyio.lowlevel.checkpoint()
     return value
 
@@ -80,7 +80,7 @@ async def numbers(count: int) -> AsyncIterator[Item]:
 
 
 async def by_hand(count: int) -> float:
-    """Microseconds an item."""
+    """Returns the microseconds of an item without a graph."""
     begun = time.process_time()
     async for item in numbers(count):
         value = item.data
@@ -90,7 +90,7 @@ async def by_hand(count: int) -> float:
 
 
 async def by_graph(count: int) -> float:
-    """Microseconds an item."""
+    """Returns the microseconds of an item in a graph."""
     graph = Graph()
     stream = graph.source(numbers(count), policy=Policy.BLOCK)
     for _ in range(STAGES):
@@ -102,7 +102,7 @@ async def by_graph(count: int) -> float:
 
 
 async def stages(options: Any) -> dict[str, float]:
-    """What a stage adds."""
+    """Returns what a stage adds."""
     contestants = {
         "by hand": functools.partial(by_hand, options.items),
         "graph": functools.partial(by_graph, options.items),
@@ -113,7 +113,7 @@ async def stages(options: Any) -> dict[str, float]:
 
 
 async def streams(options: Any) -> dict[str, float]:
-    """The share of a core that many streams take, and what they gain in memory."""
+    """Returns the share of a core that many streams take, and their growth in memory."""
     graph = Graph()
     for _ in range(options.streams):
         source = synthetic(lambda index: index, rate_hz=10)
@@ -136,7 +136,7 @@ def resident_mb() -> float:
 
 
 def clip(size: tuple[int, int], count: int) -> bytes:
-    """MPEG-TS with H.264 of moving boxes, the bytes of each picture behind their number."""
+    """Returns a clip of moving boxes, MPEG-TS with H.264, as bytes behind each picture's number."""
     import av
 
     file, frames, told = io.BytesIO(), [], 0
@@ -162,7 +162,7 @@ def clip(size: tuple[int, int], count: int) -> bytes:
 
 @contextmanager
 def sender(data: bytes, rate_hz: float = RATE_HZ, count: int = 0) -> Iterator[str]:
-    """The address of a child process that plays the clip to each who connects.
+    """Plays the clip from a child process to each client; yields the process's address.
 
     Once, or over and over until `count` pictures were sent.
     """
@@ -180,7 +180,7 @@ def sender(data: bytes, rate_hz: float = RATE_HZ, count: int = 0) -> Iterator[st
 
 
 def small_network() -> Model:
-    """A convolution and an average over pictures of 224 x 224."""
+    """Returns a convolution and an average over pictures of 224 x 224."""
     builder = ModelBuilder("small")
     x = builder.input("x", (1, SIDE, SIDE, 3))
     weights = np.random.default_rng(0).normal(0, 0.1, (16, 5, 5, 3)).astype(np.float32)
@@ -194,7 +194,7 @@ def prepared(picture: Array) -> Array:
 
 
 def behind_ms(ready_s: list[float]) -> float:
-    """How far results are behind what is sent at a fixed rate: p95, the quickest counts as 0.
+    """Returns the p95 of how far results lag behind a fixed rate; the quickest counts as 0.
 
     The first second is left out: meanwhile FFmpeg finds out what is sent.
     """
@@ -204,7 +204,7 @@ def behind_ms(ready_s: list[float]) -> float:
 
 
 async def plain_loop(url: str) -> tuple[float, list[float]]:
-    """Seconds of processor time to decode and scale by PyAV alone, and when each was ready."""
+    """Returns the processor seconds of decoding and scaling by PyAV alone, and all ready times."""
     return await anyio.to_thread.run_sync(_plain_loop, url)
 
 
@@ -223,7 +223,7 @@ def _plain_loop(url: str) -> tuple[float, list[float]]:
 
 
 async def inference(net: Any, count: int) -> float:
-    """Seconds of processor time of the network alone, at the same rate."""
+    """Returns the processor seconds of the network alone, at the same rate."""
     picture = np.zeros((SIDE, SIDE, 3), np.uint8)
     begun = time.process_time()
     for _ in range(count):
@@ -233,7 +233,7 @@ async def inference(net: Any, count: int) -> float:
 
 
 async def graph_of_video(url: str, net: Any) -> tuple[float, list[float], Any]:
-    """Seconds of processor time, when each result was there, and the account."""
+    """Returns the processor seconds, when each result was there, and the account."""
     ready: list[float] = []
     graph = Graph()
     begun = time.process_time()
@@ -245,7 +245,7 @@ async def graph_of_video(url: str, net: Any) -> tuple[float, list[float], Any]:
 
 
 async def video(options: Any) -> dict[str, float]:
-    """The graph beside a plain loop and the network on its own."""
+    """Compares the graph with a plain loop and the network on its own."""
     size = tuple(map(int, options.size.split("x")))
     data = clip((size[1], size[0]), options.frames)
     plain, alone, ours, lost = [], [], [], 0
@@ -272,7 +272,7 @@ async def video(options: Any) -> dict[str, float]:
 
 
 async def memory(options: Any) -> dict[str, float]:
-    """Megabytes of this process early and late in a long stream."""
+    """Returns the megabytes of this process early and late in a long stream."""
     seen, looks = 0, []
     period = max(options.pictures // 100, 1)
 

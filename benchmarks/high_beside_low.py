@@ -34,14 +34,14 @@ LOW_DEVICE = "litert-cpu"
 
 
 class Pair:
-    """What a `Drive` drives."""
+    """The two networks that a `Drive` calls."""
 
     def __init__(self, high: Any, low: Any) -> None:
         self.high, self.low = high, low
 
 
 async def prepared(runtime: nn.Runtime, entry: Entry, priority: nn.Priority, **more: Any) -> Any:
-    """A call of a network."""
+    """Returns a function that calls a network."""
     model = nn.load(entry.path)
     arrays = input_arrays(model)
     preference = nn.Preference.SUSTAINED_SPEED
@@ -53,7 +53,7 @@ async def prepared(runtime: nn.Runtime, entry: Entry, priority: nn.Priority, **m
 
 
 async def turn(pair: Pair, seconds: float) -> dict[str, float]:
-    """One contestant of one round."""
+    """Runs one contestant for one round, and returns its figures."""
     before = resource.getrusage(resource.RUSAGE_THREAD)
     found: dict[str, float] = await Drive(pair).run(seconds)
     after = resource.getrusage(resource.RUSAGE_THREAD)
@@ -64,7 +64,7 @@ async def turn(pair: Pair, seconds: float) -> dict[str, float]:
 
 
 async def measure(options: Any) -> dict[str, list[dict[str, float]]]:
-    """The turns of each contestant, in the order of the rounds."""
+    """Returns the turns of each contestant, in the order of the rounds."""
     folder = models_folder(options.models)
     high, low = (Entry(name, str(folder / f"{name}.tflite")) for name in (HIGH, LOW))
     settings = nn.Options(low_os_priority=_os_priority(options.low_os_priority))
@@ -100,7 +100,7 @@ def column(turns: Sequence[dict[str, float]], key: str) -> list[float]:
 
 
 def verdicts(turns: dict[str, list[dict[str, float]]]) -> list[list[str]]:
-    """A row for each thing that is asked."""
+    """Returns a row for each question of the comparison."""
     rows = []
     for name in list(turns)[1:]:
         for key in WITHIN:
@@ -127,7 +127,7 @@ def verdicts(turns: dict[str, list[dict[str, float]]]) -> list[list[str]]:
 
 
 def report(turns: dict[str, list[dict[str, float]]], options: Any) -> None:
-    """Print means, and what they say."""
+    """Prints means, and the verdicts on them."""
     keys = (*WITHIN, "p50_ms", "p99_ms", "worst_ms", "low_per_s", "gave_up", "lost")
     rows = []
     for name, each in turns.items():

@@ -35,7 +35,7 @@ Turns = dict[str, list[dict[str, float]]]
 
 
 async def contestants(runtime: nn.Runtime, entry: Entry, peers: list[str]) -> dict[str, Infer]:
-    """Ours and the peers that take the network."""
+    """Returns nnasync and the peers that take the network."""
     model = nn.load(entry.path)
     arrays = input_arrays(model)
     net = await runtime.compile(model, options=BEST)
@@ -55,7 +55,7 @@ async def contestants(runtime: nn.Runtime, entry: Entry, peers: list[str]) -> di
 
 
 async def turns_of(ways: dict[str, Infer], clients: int, rounds: int, seconds: float) -> Turns:
-    """The turns of each contestant with so many clients, in the order of the rounds."""
+    """Returns the turns of each contestant with so many clients, in the order of the rounds."""
     turns: Turns = {name: [] for name in ways}
     names = list(ways)
     for number in range(rounds):
@@ -71,7 +71,7 @@ async def turns_of(ways: dict[str, Infer], clients: int, rounds: int, seconds: f
 
 
 def row_of(name: str, clients: int, turns: Turns) -> list[str]:
-    """What was found of one network with so many clients."""
+    """Returns the table row of one network with so many clients."""
     means = {who: sum(each["per_second"] for each in of) / len(of) for who, of in turns.items()}
     peers = [who for who in turns if who != OURS]
     best = max(peers, key=means.__getitem__)
@@ -98,7 +98,7 @@ def row_of(name: str, clients: int, turns: Turns) -> list[str]:
 
 
 async def measure(options: Any) -> None:
-    """Measure each network, and print a table."""
+    """Measures each network, and prints a table."""
     folder, rows, found = models_folder(options.models), list[list[str]](), dict[str, Any]()
     async with nn.open_runtime() as runtime:
         for name in options.only or MODELS:

@@ -55,7 +55,7 @@ Call = Callable[[], Awaitable[object]]
 
 
 def bare(path: Path) -> Call:
-    """The reference plan of the model, bound to arrays of its own."""
+    """Returns the reference plan of the model, bound to arrays of its own, as a function."""
     from nnasync.engine import StopFlag
     from nnasync.hal import ExecutionPreference, dtype_of
 
@@ -77,7 +77,7 @@ def bare(path: Path) -> Call:
 
 
 def reference() -> Any:
-    """The engine of the reference, from where this checkout has it, or an older one had it."""
+    """Imports the reference engine from where this or an older checkout has it."""
     try:
         module = importlib.import_module("nnasync.devices")
     except ModuleNotFoundError:
@@ -138,7 +138,7 @@ async def repeat(call: Call, count: int, counter: Counter | None) -> int:
 
 
 async def run_one(path: Path, contestant: str, count: int, profiled: bool) -> None:
-    """What a child does: one contestant, so many times."""
+    """Runs one contestant so many times, as a child process."""
     counter = Counter() if profiled else None
     if contestant == WORKERS:
         threading.setprofile(counter)
@@ -188,7 +188,7 @@ def child(
 
 
 def instructions(tree: Path, path: Path, contestant: str, rounds: int) -> float:
-    """Instructions of one call."""
+    """Returns the instructions of one call."""
     few, more = (
         min(counted(tree, path, contestant, calls) for _ in range(rounds)) for calls in (FEW, MORE)
     )
@@ -196,7 +196,7 @@ def instructions(tree: Path, path: Path, contestant: str, rounds: int) -> float:
 
 
 def counted(tree: Path, path: Path, contestant: str, calls: int) -> int:
-    """Instructions of the threads that count in a process that makes so many calls."""
+    """Counts the instructions of the loop's thread in a process that makes so many calls."""
     with tempfile.TemporaryDirectory() as folder:
         out = f"--callgrind-out-file={folder}/out"
         valgrind = ["valgrind", "--tool=callgrind", "--separate-threads=yes", out]
@@ -210,12 +210,12 @@ def counted(tree: Path, path: Path, contestant: str, calls: int) -> int:
 
 
 def functions(tree: Path, path: Path, contestant: str) -> float:
-    """Calls of Python and C functions in one call."""
+    """Counts the Python and C functions that one call enters."""
     return int(child(tree, path, contestant, MORE, profiled=True).split()[0]) / MORE
 
 
 def count_all(trees: list[Path], path: Path, rounds: int) -> dict[str, dict[str, list[float]]]:
-    """Instructions and calls of functions of each contestant, in each tree."""
+    """Returns instructions and function calls of each contestant, in each tree."""
     found: dict[str, dict[str, list[float]]] = {"instructions": {}, "functions": {}}
     for contestant in CONTESTANTS:
         for tree in trees:
@@ -228,7 +228,7 @@ def count_all(trees: list[Path], path: Path, rounds: int) -> dict[str, dict[str,
 
 
 def rows_of(found: dict[str, list[float]]) -> list[list[str]]:
-    """A row for each contestant: its counts above the bare plan, and the ratio to the first."""
+    """Returns a row for each contestant: counts above the bare plan, and the ratio to the first."""
     rows = []
     for contestant, counts in found.items():
         plans = PLANS.get(contestant, 1)

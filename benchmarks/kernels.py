@@ -38,7 +38,7 @@ WITH_PRODUCTS = (OperationType.CONV_2D, OperationType.FULLY_CONNECTED)
 
 
 def products(model: Model) -> list[tuple[Array, Array, Array]]:
-    """Operands and result of the matrix product of each operation that is one."""
+    """Returns operands and result of the matrix product of each operation that is one."""
     found = []
     for operation in model.main.operations:
         if operation.type not in WITH_PRODUCTS:
@@ -53,7 +53,7 @@ def products(model: Model) -> list[tuple[Array, Array, Array]]:
 
 
 def plan_runner(model: Model) -> Callable[[], object]:
-    """Runs the bare plan once, on arrays of its own."""
+    """Returns a function that runs the bare plan once, on arrays of its own."""
     graph = model.main
 
     def arrays(indexes: tuple[int, ...]) -> list[Array]:
@@ -66,7 +66,7 @@ def plan_runner(model: Model) -> Callable[[], object]:
 
 
 def product_runner(model: Model) -> Callable[[], object]:
-    """Makes all matrix products of the network once."""
+    """Returns a function that makes all matrix products of the network once."""
     made = products(model)
 
     def run() -> None:
@@ -77,7 +77,7 @@ def product_runner(model: Model) -> Callable[[], object]:
 
 
 def timed(run: Callable[[], object], repeats: int) -> Callable[[], Awaitable[float]]:
-    """Microseconds of one run, the mean of `repeats`."""
+    """Returns a contestant that gives the mean microseconds of `repeats` runs."""
 
     async def contestant() -> float:
         started = time.perf_counter()
@@ -89,7 +89,7 @@ def timed(run: Callable[[], object], repeats: int) -> Callable[[], Awaitable[flo
 
 
 def measure(path: Path, rounds: int) -> dict[str, list[float]]:
-    """Times of plan and products of one network, in turn."""
+    """Returns the times of plan and products of one network, in turns."""
     model = nn.load(path)
     runners = {"plan": plan_runner(model), "products": product_runner(model)}
     for run in runners.values():

@@ -51,7 +51,7 @@ SHOWS_A_DIGIT = 40
 
 
 class Camera(aiortc.MediaStreamTrack):
-    """A digit that comes and goes; `gone` has the times of pictures that were the first without."""
+    """A video track of a digit that comes and goes; `gone` has the times of its disappearances."""
 
     kind = "video"
 
@@ -63,7 +63,7 @@ class Camera(aiortc.MediaStreamTrack):
         self._begun = time.perf_counter()
 
     async def recv(self) -> Any:
-        """The next picture, at its time."""
+        """Returns the next picture, at its time."""
         if self.readyState != "live":
             raise MediaStreamError
         number, self._count = self._count, self._count + 1
@@ -78,7 +78,7 @@ class Camera(aiortc.MediaStreamTrack):
 
 
 class Microphone(aiortc.MediaStreamTrack):
-    """Faint noise, a packet each 20 ms."""
+    """An audio track of faint noise, with a packet each 20 ms."""
 
     kind = "audio"
 
@@ -90,7 +90,7 @@ class Microphone(aiortc.MediaStreamTrack):
         self._begun = time.perf_counter()
 
     async def recv(self) -> Any:
-        """The next packet, at its time."""
+        """Returns the next packet, at its time."""
         if self.readyState != "live":
             raise MediaStreamError
         number, self._count = self._count, self._count + 1
@@ -104,7 +104,7 @@ class Microphone(aiortc.MediaStreamTrack):
 
 
 def _pictures() -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """A digit on a wall, and the wall: uint8 [240, 320]."""
+    """Returns pictures of a digit on a wall, and of the wall alone: uint8 [240, 320]."""
     with av.open(str(demo_data.path("digits.mp4"))) as clip:
         frame = next(itertools.islice(clip.decode(video=0), SHOWS_A_DIGIT, None))
     wall = on_a_wall(frame.to_ndarray(format="gray"))
@@ -115,7 +115,7 @@ def _pictures() -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
 
 @contextlib.asynccontextmanager
 async def server() -> AsyncIterator[str]:
-    """`nnasync live` in a process of its own; its address."""
+    """Runs `nnasync live` in a process while the block runs; yields its address."""
     command = ("-m", "nnasync", "live", "--port", "0")
     process = await asyncio.create_subprocess_exec(
         sys.executable, *command, stdout=asyncio.subprocess.PIPE
@@ -141,7 +141,7 @@ class Contestant(msgspec.Struct, frozen=True):
 
 
 class Page:
-    """The page's side: its socket, its peer connection, and when what was seen."""
+    """The browser's side: its socket, its peer connection, and when it saw what."""
 
     def __init__(self, socket: Any, *, has_camera: bool) -> None:
         self._socket = socket
@@ -154,7 +154,7 @@ class Page:
         self.accounts: dict[str, Any] = {}
 
     async def begin(self, clients: int) -> None:
-        """Offer the microphone and perhaps the camera, and have a load."""
+        """Offers the microphone and perhaps the camera, and asks for a load."""
         self._connection.addTrack(self._microphone)
         if self._has_camera:
             self._connection.addTrack(self.camera)
@@ -166,7 +166,7 @@ class Page:
         await self._say(type="offer", sdp=self._connection.localDescription.sdp)
 
     async def read(self) -> None:
-        """Take messages, until cancelled."""
+        """Reads messages, until cancelled."""
         async for text in self._socket:
             message = msgspec.json.decode(text)
             if message["type"] == "seen":
@@ -194,7 +194,7 @@ class Page:
 
 
 def round_trips(camera: Camera, seen: list[tuple[float, bool]]) -> list[float]:
-    """Milliseconds from a digit's going to the first result without it, while it was gone."""
+    """Returns the milliseconds from each time the digit goes to the first result without it."""
     found, away_s = [], SHOWN / RATE_HZ
     begun = next((at for at, has_digit in seen if has_digit), float("inf"))
     for gone in camera.gone:
@@ -205,7 +205,7 @@ def round_trips(camera: Camera, seen: list[tuple[float, bool]]) -> list[float]:
 
 
 async def measured(url: str, contestant: Contestant, seconds: float) -> dict[str, float]:
-    """One contestant: a session of that length, after the first digit was seen."""
+    """Measures one contestant in a session of that length, after the first digit was seen."""
     address = url.replace("http", "ws") + "/socket"
     async with websockets.connect(address, origin=websockets.Origin(url)) as socket:
         page = Page(socket, has_camera=contestant.has_camera)
@@ -225,7 +225,7 @@ async def measured(url: str, contestant: Contestant, seconds: float) -> dict[str
 
 
 def _of_sound(before: dict[str, Any], after: dict[str, Any]) -> dict[str, float]:
-    """Hops that came since `before`, and how many percent of them were heard in time."""
+    """Returns the hops that came since `before`, and the percentage that was heard in time."""
     settled = {name: after[name] - before.get(name, 0) for name in (*LOST, "completed")}
     hops = sum(settled.values())
     return {"hops": hops, "heard in time %": 100 * settled["completed"] / max(hops, 1)}

@@ -26,7 +26,7 @@ Steps = Iterator[tuple[str, Callable[[], object]]]
 
 
 class Ticker:
-    """A thread that ticks; `worst_ms` is how late it ever was."""
+    """A thread that ticks; `worst_ms` is the latest tick so far."""
 
     def __init__(self) -> None:
         self.worst_ms = 0.0
@@ -56,7 +56,7 @@ class Ticker:
 
 
 def litert(path: Path) -> Steps:
-    """The steps of LiteRT with XNNPACK."""
+    """Returns the steps of LiteRT with XNNPACK."""
     from ai_edge_litert.interpreter import Interpreter  # type: ignore[import-untyped]  # no types
 
     content, held = path.read_bytes(), list[Any]()
@@ -67,7 +67,7 @@ def litert(path: Path) -> Steps:
 
 
 def onnxruntime(path: Path) -> Steps:
-    """The steps of ONNX Runtime."""
+    """Returns the steps of ONNX Runtime."""
     import onnxruntime as ort  # type: ignore[import-untyped]  # no types
 
     content, held = path.read_bytes(), list[Any]()
@@ -79,7 +79,7 @@ def onnxruntime(path: Path) -> Steps:
 
 
 def openvino(path: Path) -> Steps:
-    """The steps of OpenVINO."""
+    """Returns the steps of OpenVINO."""
     import openvino as ov  # type: ignore[import-untyped]  # no types
 
     core, read, held = ov.Core(), list[Any](), list[Any]()
@@ -92,7 +92,7 @@ ENGINES = {".tflite": (litert, openvino), ".onnx": (onnxruntime, openvino)}
 
 
 def holds(steps: Steps) -> dict[str, tuple[float, float]]:
-    """Each step's worst tick, and how long the step took."""
+    """Returns each step's latest tick, and how long the step took."""
     found = {}
     for name, step in steps:
         with Ticker() as ticker:
@@ -104,7 +104,7 @@ def holds(steps: Steps) -> dict[str, tuple[float, float]]:
 
 
 def child(path: Path, engine: str, rounds: int) -> None:
-    """Print what there is to say of an engine and a model, as JSON."""
+    """Prints the figures of an engine and a model as JSON."""
     steps = next(each for each in ENGINES[path.suffix] if each.__name__ == engine)
     found = [holds(steps(path)) for _ in range(rounds)]
     least = {name: min(each[name] for each in found) for name in found[0]}
@@ -112,7 +112,7 @@ def child(path: Path, engine: str, rounds: int) -> None:
 
 
 def row(path: Path, engine: str, rounds: int) -> list[str]:
-    """One line of the table."""
+    """Returns one line of the table."""
     command = [sys.executable, "-m", "benchmarks.lock_holds", "--child", engine]
     command += ["--model", str(path), "--rounds", str(rounds)]
     ran = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)

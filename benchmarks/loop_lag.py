@@ -33,7 +33,7 @@ LOADS: dict[str, Callable[[], Model] | None]
 
 @functools.cache
 def many_small() -> Model:
-    """Three thousand additions of 64 numbers."""
+    """Returns a model of three thousand additions of 64 numbers."""
     builder = ModelBuilder("many_small")
     value = builder.input("x", (1, 64))
     step = np.full((1, 64), 0.001, np.float32)
@@ -45,7 +45,7 @@ def many_small() -> Model:
 
 @functools.cache
 def few_large() -> Model:
-    """Eight products of 64 rows with matrices of 1024 times 1024."""
+    """Returns a model of eight products of 64 rows with 1024 x 1024 matrices."""
     builder = ModelBuilder("few_large")
     rng = np.random.default_rng(0)
     value = builder.input("x", (64, 1024))
@@ -60,7 +60,7 @@ LOADS = {"idle": None, "many small operations": many_small, "few large operation
 
 
 async def tick(seconds: float) -> list[float]:
-    """Lags of the ticks, in milliseconds; a tick that is already past is not made up for."""
+    """Returns the lags of ticks in milliseconds; ticks that are already past are left out."""
     lags = []
     due = time.perf_counter()
     end = due + seconds
@@ -72,7 +72,7 @@ async def tick(seconds: float) -> list[float]:
 
 
 async def client(net: Any, x: Array, counts: list[int]) -> None:
-    """One client of the load, for ever."""
+    """Calls the network for ever, as one client of the load."""
     while True:
         await net(x)
         counts[0] += 1
@@ -81,7 +81,7 @@ async def client(net: Any, x: Array, counts: list[int]) -> None:
 async def cell(
     make: Callable[[], Model] | None, foreign: int, switch_interval_us: float, seconds: float
 ) -> tuple[list[float], float]:
-    """Lags of one combination, and executions of the load a second."""
+    """Returns the lags of one combination, and executions of the load a second."""
     counts = [0]
     options = nn.Options(switch_interval_us=switch_interval_us)
     async with nn.open_runtime(options=options) as rt, anyio.create_task_group() as group:

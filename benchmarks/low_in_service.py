@@ -65,7 +65,7 @@ PLACES = ("no LOW", "same process", "service")
 
 
 def urgent() -> Model:
-    """Four products of 8 rows with matrices of 512 times 512."""
+    """Returns a model of four products of 8 rows with 512 x 512 matrices."""
     builder = ModelBuilder("urgent")
     rng = np.random.default_rng(0)
     value = builder.input("x", (8, 512))
@@ -77,7 +77,7 @@ def urgent() -> Model:
 
 
 async def hurry(net: Any, x: Array, seconds: float) -> tuple[int, int]:
-    """Call HIGH in its period: how many were in time, of how many."""
+    """Calls HIGH in its period; returns how many were in time, and how many in all."""
     hits = calls = 0
     due = time.perf_counter()
     end = due + seconds
@@ -92,21 +92,21 @@ async def hurry(net: Any, x: Array, seconds: float) -> tuple[int, int]:
 
 
 async def loop(net: Any, x: Array, counts: list[int]) -> None:
-    """One client of LOW, for ever."""
+    """Calls LOW for ever, as one client."""
     while True:
         await net(x)
         counts[0] += 1
 
 
 def switches() -> int:
-    """How often the calling thread gave its core up so far."""
+    """Returns how often the calling thread gave its core up so far."""
     status = Path(f"/proc/self/task/{threading.get_native_id()}/status").read_text()
     (count,) = (line.split()[1] for line in status.splitlines() if line.startswith("voluntary"))
     return int(count)
 
 
 def processor_s() -> float:
-    """Processor time so far of this process and of those that it has started, as they run."""
+    """Returns the processor time so far of this process and of its running children."""
     ticks = 0
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
@@ -119,7 +119,7 @@ def processor_s() -> float:
 async def cell(
     load: str, place: str, foreign: int, seconds: float, folder: Path
 ) -> tuple[list[float], int, int, float, int, float, int]:
-    """Lags; HIGH in time, and in all; executions of LOW a second.
+    """Measures one combination: returns lags, then HIGH in time and in all, LOW a second.
 
     Then switches, processor time and executions of LOW.
     """
@@ -176,7 +176,7 @@ async def measure(options: Any) -> None:
 def proposals(
     each: dict[tuple[str, str, int], list[tuple[float, float, float]]],
 ) -> list[list[str]]:
-    """A row for each kind of LOW work: whether it belongs into a service."""
+    """Returns a row for each kind of LOW work: whether it belongs into a service."""
     rows = []
     for load in LOADS:
         for foreign in (0, FOREIGN):

@@ -37,7 +37,7 @@ Echo = Callable[[bytes], bytes]
 
 
 class Contestant(NamedTuple):
-    """How a client echoes through a server that it starts, and how that serves."""
+    """How a client echoes through a server that it starts, and how that server serves."""
 
     client: Callable[[Start], contextlib.AbstractContextManager[Echo]]
     serve: Callable[[Sequence[str]], None]
@@ -52,7 +52,7 @@ Start = Callable[[Sequence[int], Sequence[str]], None]
 
 
 def queues(polling_ns: int) -> Contestant:
-    """Two message queues between a thread of a client and one of a server."""
+    """Returns a contestant of two message queues between a client's and a server's thread."""
 
     @contextlib.contextmanager
     def client(start: Start) -> Iterator[Echo]:
@@ -134,7 +134,7 @@ def serve_pipes(given: Sequence[str]) -> None:
 
 
 class Iceoryx:
-    """One side of the services below a name."""
+    """One end of the iceoryx2 services below a name."""
 
     def __init__(self, folder: str, *, waits: bool, serves: bool) -> None:
         iox = importlib.import_module("iceoryx2")
@@ -176,7 +176,7 @@ def echo_type(size: int) -> type[ctypes.Structure]:
 
 
 def iceoryx(*, waits: bool) -> Contestant:
-    """Request and response through iceoryx2."""
+    """Returns the contestant of requests and responses through iceoryx2."""
 
     @contextlib.contextmanager
     def client(start: Start) -> Iterator[Echo]:
@@ -233,7 +233,7 @@ CONTESTANTS = {
 
 
 def timed(echo: Echo, message: bytes, seconds: float) -> list[float]:
-    """Microseconds of each round trip."""
+    """Returns the microseconds of each round trip."""
     clock = time.perf_counter_ns
     times: list[float] = []
     until = clock() + int(seconds * 1e9)
@@ -247,7 +247,7 @@ def timed(echo: Echo, message: bytes, seconds: float) -> list[float]:
 
 @contextlib.contextmanager
 def on_core(core: int | None) -> Iterator[None]:
-    """This process on one core."""
+    """Keeps this process on one core while the block runs."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, before if core is None else {core})
     try:
@@ -259,7 +259,7 @@ def on_core(core: int | None) -> Iterator[None]:
 def round_trips(
     name: str, here: int | None, there: int | None, seconds: float
 ) -> list[list[float]]:
-    """Times by size, with a server of its own."""
+    """Returns times by message size, with a server of its own."""
     contestant = CONTESTANTS[name]
     servers: list[subprocess.Popen[bytes]] = []
 
@@ -292,7 +292,7 @@ def placements() -> dict[str, tuple[int | None, int | None]]:
 
 
 async def measure(rounds: int, seconds: float, only: str) -> dict[str, list[list[list[float]]]]:
-    """Times by contestant and placement, then round, then size."""
+    """Returns times by contestant and placement, then round, then size."""
     found: dict[str, list[list[list[float]]]] = {}
 
     def slice_of(key: str, name: str, here: int | None, there: int | None) -> Any:

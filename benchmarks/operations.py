@@ -68,7 +68,7 @@ class Size(NamedTuple):
 
     @property
     def result(self) -> int:
-        """Height and width of the output."""
+        """Returns height and width of the output."""
         return -(-self.image // self.stride)
 
 
@@ -99,14 +99,14 @@ SIZES: Sequence[Size] = (
 
 
 def limit(size: Size, kind: str) -> float | None:
-    """The ratio that the reference device has to keep; none for a quantized depthwise one."""
+    """Returns the ratio that the reference device has to keep; None if it has no limit."""
     if size.operation == DEPTHWISE:
         return 3.3 if kind == "float32" else None
     return 2.5 if kind == "float32" else 6.0
 
 
 def tensors(size: Size, kind: str) -> list[Tensor]:
-    """Input, filter and bias; the input has no value."""
+    """Returns input, filter and bias; the input has no value."""
     data, weights = KINDS[kind]
     shapes: list[tuple[int, ...]]
     if size.operation == DENSE:
@@ -141,14 +141,14 @@ def tensors(size: Size, kind: str) -> list[Tensor]:
 
 
 def quantized(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> Array:
-    """Values around the middle of a type, as trained weights are."""
+    """Returns random values around the middle of a type, as trained weights are."""
     info = np.iinfo(dtype)
     values = rng.normal(size=shape) * 30 + (info.max + info.min) / 2
     return np.rint(values).clip(info.min, info.max).astype(dtype)
 
 
 def operation_run(size: Size, kind: str, fused: FusedActivationFunc) -> Run:
-    """The bound step of an operation."""
+    """Returns a function that runs the bound step of an operation."""
     inputs = tensors(size, kind)
     numbers: list[int] = [PaddingScheme.SAME, size.stride, size.stride, 1, fused]
     if size.operation == CONV:
@@ -175,7 +175,7 @@ def operation_run(size: Size, kind: str, fused: FusedActivationFunc) -> Run:
 
 
 def plain_run(size: Size) -> Run:
-    """What the operation is measured against."""
+    """Returns a function that runs what the operation is compared with."""
     if size.operation == DEPTHWISE:
         data = np.ones((1, size.image, size.image, size.channels), np.float32)
         one = np.float32(1)
@@ -194,7 +194,7 @@ def plain_run(size: Size) -> Run:
 
 
 def measure(size: Size, rounds: int) -> dict[str, list[float]]:
-    """Microseconds of all contestants of a size, in turn."""
+    """Returns the microseconds of all contestants of a size, in turns."""
     runs: dict[str, Run] = {"plain": plain_run(size)}
     for kind in KINDS:
         if size.operation == DENSE and kind == "int8 per channel":
@@ -212,7 +212,7 @@ def measure(size: Size, rounds: int) -> dict[str, list[float]]:
 
 
 def row(size: Size, kind: str, times: Mapping[str, Sequence[float]]) -> list[str]:
-    """What the table says of a size and a kind."""
+    """Returns the table row of a size and a kind."""
     plain, own, fused = times["plain"], times[kind], times[f"{kind} fused"]
     allowed = limit(size, kind)
     return [

@@ -47,7 +47,7 @@ App = Callable[[int], AbstractAsyncContextManager[Starlette]]
 
 
 def model() -> nn.Model:
-    """One operation; what it takes is the engine's."""
+    """Returns a model of one operation, whose duration is the engine's."""
     builder = nn.ModelBuilder("slow")
     x = builder.input("x", (1, 4))
     builder.output("y", builder.add(x, x))
@@ -60,7 +60,7 @@ def routed(endpoint: Callable[[Request], Awaitable[JSONResponse]], **options: An
 
 @asynccontextmanager
 async def with_asgi(run_ms: int) -> AsyncIterator[Starlette]:
-    """An application of ours."""
+    """Runs an application that uses `nnasync.asgi`."""
     engine = NullEngine("slow", latency_ns=run_ms * 10**6, steps=STEPS)
     options = nn.Options(cores=1, queue_limit=ROOM, inline_budget_us=0, competition_budget_ms=0)
     networks = asgi.Networks(
@@ -80,7 +80,7 @@ async def with_asgi(run_ms: int) -> AsyncIterator[Starlette]:
 
 @asynccontextmanager
 async def with_executor(run_ms: int) -> AsyncIterator[Starlette]:
-    """One as they are usually written."""
+    """Runs an application as they are usually written, with an executor."""
     with ThreadPoolExecutor(1) as pool:
 
         async def slow(request: Request) -> JSONResponse:
@@ -103,7 +103,7 @@ APPLICATIONS: dict[str, App] = {"nnasync.asgi": with_asgi, "in an executor": wit
 
 
 class Client:
-    """A request: when it was answered, and how."""
+    """A request, with the time and the status of its answer."""
 
     def __init__(self, app: Starlette, headers: Headers = {}) -> None:  # noqa: B006  # It is read.
         self._app = app
@@ -148,18 +148,18 @@ class Client:
             self.took_ms = 1000 * (time.perf_counter() - self.began_s)
 
     async def answer(self) -> tuple[float, int]:
-        """Milliseconds until its answer, and its status."""
+        """Returns the milliseconds until the answer, and its status."""
         await self.task
         return self.took_ms, self.status
 
 
 async def soon() -> None:
-    """Until what was asked is under way."""
+    """Waits until what was asked is under way."""
     await asyncio.sleep(0.03)
 
 
 async def late_in_the_queue(app: Starlette) -> tuple[float, int]:
-    """A deadline of 50 ms, behind a run that has just begun."""
+    """Asks with a deadline of 50 ms, behind a run that has just begun."""
     first = Client(app)
     await soon()
     found = await Client(app, LATE).answer()
@@ -168,18 +168,18 @@ async def late_in_the_queue(app: Starlette) -> tuple[float, int]:
 
 
 async def late_while_it_runs(app: Starlette) -> tuple[float, int]:
-    """A deadline of 50 ms for a run of 300."""
+    """Asks for a run of 300 ms with a deadline of 50 ms."""
     return await Client(app, LATE).answer()
 
 
 async def behind_one_who_is_late(app: Starlette) -> tuple[float, int]:
-    """Asks when the one before has just got its 504."""
+    """Asks when the request before has just been answered with 504."""
     await Client(app, LATE).answer()
     return await Client(app).answer()
 
 
 async def behind_two_who_hung_up(app: Starlette) -> tuple[float, int]:
-    """Asks when two have hung up, one of which ran and one waited."""
+    """Asks when two clients have hung up, one of which ran and one waited."""
     gone = [Client(app), Client(app)]
     await soon()
     for each in gone:
@@ -190,7 +190,7 @@ async def behind_two_who_hung_up(app: Starlette) -> tuple[float, int]:
 
 
 async def urgent(app: Starlette) -> tuple[float, int]:
-    """HIGH, behind four LOW, one of which runs."""
+    """Asks for a HIGH run behind four LOW ones, one of which runs."""
     others = [Client(app, LOW) for _ in range(ROOM)]
     await soon()
     found = await Client(app, HIGH).answer()
@@ -200,7 +200,7 @@ async def urgent(app: Starlette) -> tuple[float, int]:
 
 
 async def one_too_many(app: Starlette) -> tuple[float, int]:
-    """The sixth, where one runs and four wait."""
+    """Asks as the sixth, where one runs and four wait."""
     others = [Client(app)]
     await soon()
     others += [Client(app) for _ in range(ROOM)]
@@ -222,7 +222,7 @@ CASES = {
 
 
 async def overloaded(app: Starlette, requests: int) -> dict[str, float]:
-    """Requests at random, each with a deadline: answers in time, and how late others are."""
+    """Sends requests at random, each with a deadline; returns goodput, and how late errors are."""
     chance, clients = random.Random(0), []
     for _ in range(requests):
         clients.append(Client(app, {"x-request-timeout": f"{BUDGET_MS}ms"}))
@@ -239,7 +239,7 @@ async def overloaded(app: Starlette, requests: int) -> dict[str, float]:
 
 
 async def measure(options: argparse.Namespace) -> tuple[str, dict[str, Any]]:
-    """Both tables."""
+    """Returns both tables."""
     figures: dict[str, Any] = {}
     for _ in range(options.rounds):
         for name, make in APPLICATIONS.items():
@@ -256,7 +256,7 @@ async def measure(options: argparse.Namespace) -> tuple[str, dict[str, Any]]:
 
 
 def cell(found: list[tuple[float, int]]) -> str:
-    """The median, and the status where there is one."""
+    """Returns the median, and the status where there is one."""
     middle, status = sorted(found)[len(found) // 2]
     return f"{middle:.0f} ms, {status}" if status else f"{middle:.1f}"
 

@@ -51,12 +51,12 @@ class Doubler:
     """What an actor of Ray computes."""
 
     def double(self, x: Array) -> Array:
-        """Twice its input."""
+        """Returns twice its input."""
         return x + x
 
 
 def network(shape: tuple[int, ...], steps: int = 1) -> nn.Model:
-    """Output 2 x, or what so many tanh give."""
+    """Returns a network that doubles its input, or applies tanh so many times."""
     builder = nn.ModelBuilder("network")
     x = builder.input("x", shape)
     if steps == 1:
@@ -69,7 +69,7 @@ def network(shape: tuple[int, ...], steps: int = 1) -> nn.Model:
 
 
 async def timed(call: Call, times: int) -> float:
-    """Microseconds of one call."""
+    """Returns the microseconds of one call."""
     begin = time.perf_counter()
     for _ in range(times):
         await call()
@@ -77,7 +77,7 @@ async def timed(call: Call, times: int) -> float:
 
 
 async def costs(runtime: nn.Runtime, ray: Any, rounds: int, calls: int) -> dict[str, list[float]]:
-    """Microseconds of a call by each way and size, in each round."""
+    """Returns the microseconds of a call by each way and size, in each round."""
     actor = ray.remote(Doubler).options(num_cpus=1, resources={"device": 0.5}).remote()
     ways: dict[str, tuple[Call, int]] = {}
     for size, shape in SIZES.items():
@@ -108,7 +108,7 @@ async def costs(runtime: nn.Runtime, ray: Any, rounds: int, calls: int) -> dict[
 
 
 async def lateness_ms(runtime: nn.Runtime, times: int) -> tuple[list[float], list[float]]:
-    """How long after their deadlines calls end that take longer; and how late timers are."""
+    """Returns how late after their deadlines missed calls end, and how late timers are."""
     net = await runtime.compile(network(LONG_SHAPE, LONG_STEPS))
     x = np.ones(LONG_SHAPE, np.float32)
     await net(x)
@@ -131,7 +131,7 @@ async def lateness_ms(runtime: nn.Runtime, times: int) -> tuple[list[float], lis
 
 
 async def death(runtime: nn.Runtime, kill: Callable[[], object]) -> tuple[float, Counter[str]]:
-    """Seconds without an answer after a node was removed; and how many calls had which end."""
+    """Returns the seconds without an answer after a node was removed, and counts of call ends."""
     shape = SIZES["16 B"]
     net = await runtime.compile(network(shape))
     ends: Counter[str] = Counter()
@@ -164,7 +164,7 @@ async def death(runtime: nn.Runtime, kill: Callable[[], object]) -> tuple[float,
 
 
 async def measured(options: Any) -> dict[str, Any]:
-    """All figures."""
+    """Returns all figures."""
     import ray
     from ray.cluster_utils import Cluster
 

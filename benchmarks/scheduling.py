@@ -38,7 +38,7 @@ ALL = (Priority.HIGH, Priority.MEDIUM, Priority.LOW)
 
 
 def jobs(count: int) -> list[Job]:
-    """Jobs of all priorities, every other one with a deadline."""
+    """Returns jobs of all priorities, every other one with a deadline."""
     estimate = Estimate()
     return [
         Job(Priority(i % 3), estimate, HOUR_NS + i * 7919 % count if i & 1 else NEVER_NS)
@@ -47,7 +47,7 @@ def jobs(count: int) -> list[Job]:
 
 
 def scheduler_costs(count: int, aging_ns: int) -> tuple[float, float]:
-    """Microseconds of a submit and of a dispatch; a millisecond passes with each dispatch."""
+    """Returns the microseconds of a submit and of a dispatch; each dispatch advances 1 ms."""
     queue = Scheduler(servers=2, queue_limit=count, aging_ns=aging_ns)
     made = jobs(count)
     gc.collect()
@@ -69,18 +69,18 @@ class Nothing:
         self.begun = Fence()
 
     def run(self, stop: StopFlag, given: Given = None) -> bool:
-        """Wait, if there is a gate, and finish."""
+        """Waits for the gate, if there is one, and finishes."""
         self.begun.signal()
         if self.gate is not None:
             self.gate.wait_blocking()
         return True
 
     def rewind(self) -> None:
-        """Nothing to give back."""
+        """Does nothing, since there is nothing to undo."""
 
 
 def workers_costs(count: int) -> tuple[float, float]:
-    """Microseconds of a submit behind a busy thread, and of a queued task from then to its end."""
+    """Returns the microseconds of a submit behind a busy thread, and from it to the end."""
     watchdog = Watchdog()
     workers = Workers(
         cores=1,
@@ -110,7 +110,7 @@ def workers_costs(count: int) -> tuple[float, float]:
 
 
 def vlog_ns(calls: int = 200_000) -> float:
-    """Nanoseconds of a VLOG line whose tag is off, with two arguments, less those of the loop."""
+    """Returns the nanoseconds of a VLOG line whose tag is off, less those of the loop."""
     vlog.select("")
     started = time.perf_counter_ns()
     for _ in range(calls):
@@ -122,7 +122,7 @@ def vlog_ns(calls: int = 200_000) -> float:
 
 
 async def aging(flood: int, waiting: int, aging_ms: float, run_ms: float) -> list[float]:
-    """Waits of LOW calls that come at once, each as a share of the bound stated for it."""
+    """Returns waits of LOW calls that come at once, each as a share of its stated bound."""
     engine = NullEngine(latency_ns=int(run_ms * 1e6))
     options = nn.Options(
         cores=1, inline_budget_us=0, aging_ms=aging_ms, competition_budget_ms=0, queue_limit=10**6
@@ -156,7 +156,7 @@ async def aging(flood: int, waiting: int, aging_ms: float, run_ms: float) -> lis
 
 
 def tiny() -> nn.Model:
-    """One addition."""
+    """Returns a model of one addition."""
     builder = nn.ModelBuilder("add")
     x = builder.input("x", (1, 4))
     builder.output("y", builder.add(x, x))
@@ -164,7 +164,7 @@ def tiny() -> nn.Model:
 
 
 def measure(rounds: int, sizes: Sequence[int]) -> dict[str, dict[str, list[float]]]:
-    """Microseconds by contestant and size, one a round."""
+    """Returns the microseconds by contestant and size, one a round."""
     contestants: dict[str, Callable[[int], tuple[float, float]]] = {
         "scheduler": lambda count: scheduler_costs(count, AGING_NS),
         "scheduler, much of it due": lambda count: scheduler_costs(count, 5_000_000),

@@ -68,7 +68,7 @@ Opens = Callable[[nn.Runtime], contextlib.AbstractAsyncContextManager[Call]]
 
 
 def doubling() -> Model:
-    """A model with one small input, for a device that does not compute it."""
+    """Returns a model with one small input, for a device that does not compute it."""
     builder = ModelBuilder("nothing")
     x = builder.input("x", (1, 4))
     builder.output("y", builder.add(x, x))
@@ -76,7 +76,7 @@ def doubling() -> Model:
 
 
 def touched(size: int) -> Model:
-    """A model that reads a byte of each page of its input."""
+    """Returns a model that reads a byte of each page of its input."""
     builder = ModelBuilder("touch")
     x = builder.input("x", (size,), type=OperandType.TENSOR_QUANT8_ASYMM, scale=1.0)
     first = builder.operation(
@@ -98,7 +98,7 @@ class InPlace:
         self._first = memory[:1]
 
     async def call(self) -> int:
-        """Write a byte, and run; the nanoseconds that the device computed."""
+        """Writes a byte, and runs; returns the nanoseconds that the device computed."""
         self._first[0] ^= 1
         fence = Fence()
         outcomes: list[Outcome] = []
@@ -118,7 +118,7 @@ class InPlace:
 
 @contextlib.asynccontextmanager
 async def in_place(device: Device, size: int) -> AsyncIterator[Call]:
-    """Calls of `touched` on memory that is shared with the device."""
+    """Yields calls of `touched` on memory that is shared with the device."""
     prepared = await device.prepare_model(touched(size))
     requests, results = LocalChannel(), LocalChannel()
     controller = BurstController(requests, results)
@@ -142,7 +142,7 @@ async def in_place(device: Device, size: int) -> AsyncIterator[Call]:
 
 
 async def serve_pages(path: Path) -> None:
-    """Be the service."""
+    """Runs this process as the service."""
 
     def read(inputs: Sequence[Any]) -> list[Any]:
         return [inputs[0][::PAGE]]
@@ -155,7 +155,7 @@ async def serve_pages(path: Path) -> None:
 
 @contextlib.contextmanager
 def page_service() -> Iterator[Path]:
-    """The service in a process; its socket."""
+    """Runs the service in a process while the block runs; yields its socket."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "s" / "pages.socket"
         process = subprocess.Popen(
@@ -175,7 +175,7 @@ def page_service() -> Iterator[Path]:
 async def network(
     rt: nn.Runtime, model: Model, preference: nn.Preference = nn.Preference.FAST_SINGLE_ANSWER
 ) -> AsyncIterator[Call]:
-    """Calls of a burst of a network."""
+    """Yields calls of a burst of a network."""
     net = await rt.compile(model, preference=preference, options=BEST)
     inputs = [np.zeros(port.shape, port.dtype) for port in net.inputs]
     async with net.burst() as burst:
@@ -189,7 +189,7 @@ async def network(
 
 
 async def times(call: Call, calls: int) -> tuple[list[float], list[float]]:
-    """Microseconds of each call, and of its border alone."""
+    """Returns the microseconds of each call, and of its border alone."""
     clock = time.perf_counter_ns
     for _ in range(WARM_UP):
         await call()
@@ -213,19 +213,19 @@ class Measuring:
         self.contestants: dict[str, Callable[[], Awaitable[float]]] = {}
 
     async def both(self, name: str, device: str, make: Opens) -> None:
-        """A contestant in process and in a service; `make` gives a context with its calls."""
+        """Adds a contestant in process and in a service; `make` gives a context with its calls."""
         await self.one(f"{name}, in process", device, (), make)
         await self.one(f"{name}, service", device, (device,), make)
 
     async def one(self, name: str, device: str, isolate: Sequence[str], make: Opens) -> None:
-        """A contestant with a runtime of its own."""
+        """Adds a contestant with a runtime of its own."""
         rt = await self._stack.enter_async_context(
             nn.open_runtime(devices=[device], isolate=isolate)
         )
         self.add(name, await self._stack.enter_async_context(make(rt)))
 
     def add(self, name: str, call: Call) -> None:
-        """A contestant by its call."""
+        """Adds a contestant by its call."""
 
         async def run() -> float:
             found, borders = await times(call, self._calls)
@@ -237,7 +237,7 @@ class Measuring:
         self.contestants[name] = run
 
     async def sleeping(self, name: str, device: str, model: Model) -> None:
-        """Contestants that sleep until the answer is there, with and without a place for work."""
+        """Adds contestants that sleep until the answer comes, kept on their core and not."""
         make = functools.partial(network, model=model, preference=nn.Preference.LOW_POWER)
         label = f"{name} at LOW_POWER"
         await self.one(f"{label}, service", device, (device,), make)
@@ -251,7 +251,7 @@ class Measuring:
         self.contestants[f"{label}, on any core, service"] = run
 
     def add_bare(self, name: str, core: int | None, other: int | None) -> None:
-        """A contestant of the benchmark of message queues, for its smallest packet."""
+        """Adds a contestant of the benchmark of message queues, for its smallest packet."""
 
         async def run() -> float:
             trips = round_trips(name, core, other, 0.05)
@@ -262,7 +262,7 @@ class Measuring:
 
 
 async def measure(options: argparse.Namespace) -> dict[str, list[list[float]]]:
-    """Times by contestant, then by round."""
+    """Returns times by contestant, then by round."""
     async with contextlib.AsyncExitStack() as stack:
         measuring = Measuring(stack, options.calls)
         await measuring.both("nothing", "null", functools.partial(network, model=doubling()))

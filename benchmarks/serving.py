@@ -38,14 +38,14 @@ _MANY_BYTES = bytes(4 * LARGE_SHAPE[1])
 
 
 def model(name: str, shape: tuple[int, ...]) -> nn.Model:
-    """One operation on an input of this shape."""
+    """Returns a model of one operation on an input of this shape."""
     builder = nn.ModelBuilder(name)
     builder.output("y", builder.relu(builder.input("x", shape)))
     return builder.build()
 
 
 async def serve(kind: str) -> None:
-    """Serve until the process is ended, and tell the port."""
+    """Serves until the process is ended, and prints the port."""
     keep_memory()
     if kind == "empty":
         await _serve_app(empty)
@@ -96,7 +96,7 @@ async def empty(scope: Any, receive: Any, send: Any) -> None:
 
 
 def calling(net: Any) -> Any:
-    """The application that does nothing but call a network first."""
+    """Returns an application that calls a network, and then answers as `empty`."""
     x = np.zeros(SMALL_SHAPE, np.float32)
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -115,7 +115,7 @@ class Served:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def ask(self, request: bytes) -> bytes:
-        """The answer to one request."""
+        """Returns the answer to one request."""
         self._socket.sendall(request)
         received = b""
         while b"\r\n\r\n" not in received:
@@ -138,19 +138,19 @@ class Served:
         return part
 
     def cpu_us(self, request: bytes, times: int) -> float:
-        """Microseconds of processor time of one request."""
+        """Returns the microseconds of processor time of one request."""
         return cpu_us(self._pid, self.ask, request, times)
 
 
 @contextlib.contextmanager
 def served(kind: str) -> Iterator[Served]:
-    """A server while the block runs."""
+    """Runs a server while the block runs."""
     with server_process(__file__, kind) as (pid, port):
         yield Served(pid, port)
 
 
 def post(name: str, shape: tuple[int, ...], *, binary: bool) -> bytes:
-    """A whole request."""
+    """Returns a whole request as bytes."""
     array = np.arange(np.prod(shape), dtype=np.float32)
     tensor: dict[str, Any] = {"name": "x", "shape": shape, "datatype": "FP32"}
     told: dict[str, Any] = {"inputs": [tensor]}
@@ -173,7 +173,7 @@ def post(name: str, shape: tuple[int, ...], *, binary: bool) -> bytes:
 def compared(
     found: dict[str, list[float]], empty: str, network: str, others: dict[str, str]
 ) -> str:
-    """A table with ratios to what does nothing, `empty` or another one that is named for a row.
+    """Returns a table with ratios to `empty`, or to what `others` names for a row.
 
     The last column is without what the network takes, which is `network` less `empty`.
     """
@@ -191,7 +191,7 @@ def compared(
 
 
 def measured(rounds: int, requests: int) -> dict[str, list[float]]:
-    """Processor time of a request in microseconds, in each round."""
+    """Returns the processor time of a request in microseconds, in each round."""
     small = {is_binary: post("small", SMALL_SHAPE, binary=is_binary) for is_binary in (False, True)}
     large = post("large", LARGE_SHAPE, binary=True)
     with served("empty") as nothing, served("network") as network, served("models") as models:

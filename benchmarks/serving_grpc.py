@@ -47,7 +47,7 @@ FOLDER = Path("/dev/shm")
 
 
 async def serve(kind: str) -> None:
-    """Serve until the process is ended, and tell the port."""
+    """Serves until the process is ended, and prints the port."""
     keep_memory()
     if kind == "empty":
         await _serve_bytes(None)
@@ -102,7 +102,7 @@ class Served:
         self.infer = self.channel.unary_unary(f"/{SERVICE}/ModelInfer")
 
     def stream(self) -> Callable[[bytes], bytes]:
-        """A stream, as a function that sends a message and waits for one."""
+        """Opens a stream; returns a function that sends a message and waits for one."""
         messages: SimpleQueue[bytes] = SimpleQueue()
         call = self.channel.stream_stream(f"/{SERVICE}/ModelStreamInfer")
         answers = call(iter(messages.get, b""))
@@ -114,7 +114,7 @@ class Served:
         return ask
 
     def register(self, key: str) -> None:
-        """Have the server map a region."""
+        """Has the server map a region."""
         request = message_class("SystemSharedMemoryRegisterRequest")(
             name="region", key=key, byte_size=REGION_BYTES
         )
@@ -122,20 +122,20 @@ class Served:
         register(request.SerializeToString())
 
     def cpu_us(self, ask: Callable[[bytes], bytes], request: bytes, times: int) -> float:
-        """Microseconds of processor time of one request."""
+        """Returns the microseconds of processor time of one request."""
         return cpu_us(self._pid, ask, request, times)
 
 
 @contextlib.contextmanager
 def served(kind: str) -> Iterator[Served]:
-    """A server while the block runs."""
+    """Runs a server while the block runs."""
     with server_process(__file__, kind) as (pid, port):
         yield Served(pid, port)
 
 
 @contextlib.contextmanager
 def region() -> Iterator[str]:
-    """The key of a file of shared memory."""
+    """Makes a file of shared memory while the block runs; yields its key."""
     file = FOLDER / f"nnasync_benchmark_{secrets.token_hex(8)}"
     file.touch(mode=0o600)
     file.write_bytes(bytes(REGION_BYTES))
@@ -146,7 +146,7 @@ def region() -> Iterator[str]:
 
 
 def message(name: str, shape: tuple[int, ...], *, is_shared: bool = False) -> bytes:
-    """A request; in shared memory the output lies behind the input."""
+    """Returns a request; in shared memory the output lies behind the input."""
     request = message_class("ModelInferRequest")(model_name=name)
     tensor = request.inputs.add(name="x", datatype="FP32", shape=shape)
     array = np.arange(np.prod(shape), dtype=np.float32)
@@ -162,7 +162,7 @@ def message(name: str, shape: tuple[int, ...], *, is_shared: bool = False) -> by
 
 
 def measured(rounds: int, requests: int) -> dict[str, list[float]]:
-    """Processor time of a request in microseconds, in each round."""
+    """Returns the processor time of a request in microseconds, in each round."""
     small, large = message("small", SMALL_SHAPE), message("large", LARGE_SHAPE)
     shared, few = message("large", LARGE_SHAPE, is_shared=True), max(1, requests // 10)
     with (

@@ -25,7 +25,7 @@ COMMANDS = {
 
 
 def contestant(command: list[str]) -> Callable[[], Awaitable[float]]:
-    """Milliseconds that one fresh process takes."""
+    """Returns a contestant that gives the milliseconds of one fresh process."""
 
     async def run() -> float:
         started = time.perf_counter()

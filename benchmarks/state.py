@@ -61,7 +61,7 @@ class Copying:
             self._arguments[at] = np.zeros(main.operands[main.input_indexes[at]].dimensions, "f4")
 
     async def step(self) -> Array:
-        """One step; the client has the state in between."""
+        """Makes one step; the client holds the state in between."""
         found = await self._call(*self._arguments)
         for given, taken in zip(self._given, self._taken, strict=True):
             self._arguments[given] = found[taken]
@@ -86,7 +86,7 @@ class Handing:
         self._turn = 0
 
     async def step(self) -> Array:
-        """One step; the client never sees the state."""
+        """Makes one step; the client never sees the state."""
         given, out = self._turns[self._turn]
         found = await self._net(*given, out=out)
         self._turn ^= 1
@@ -94,7 +94,7 @@ class Handing:
 
 
 async def pairs_of(runtime: nn.Runtime, net: nn.Net, model: Model) -> list[list[Any]]:
-    """Two buffers of zeros for each state of a network whose states are arguments."""
+    """Returns two buffers of zeros for each state of a network whose states are arguments."""
     pairs = []
     for state in model.state:
         roles = net.input_role(state.input), net.output_role(state.output)
@@ -109,7 +109,7 @@ async def pairs_of(runtime: nn.Runtime, net: nn.Net, model: Model) -> list[list[
 
 @asynccontextmanager
 async def opened(model: Model, name: str, *, isolated: bool) -> AsyncIterator[dict[str, Step]]:
-    """The ways to step through a stream, which agree."""
+    """Yields the ways to step through a stream, which agree."""
     plain = msgspec.structs.replace(model, state=())
     async with AsyncExitStack() as stack:
         runtime = await stack.enter_async_context(
@@ -142,7 +142,7 @@ async def opened(model: Model, name: str, *, isolated: bool) -> AsyncIterator[di
 
 
 def timed(step: Step, steps: int) -> Callable[[], Awaitable[float]]:
-    """Microseconds of a step, on average over so many."""
+    """Returns a contestant that gives the mean microseconds of so many steps."""
 
     async def run() -> float:
         started = time.perf_counter()
@@ -154,7 +154,7 @@ def timed(step: Step, steps: int) -> Callable[[], Awaitable[float]]:
 
 
 def adder() -> Model:
-    """A large state, to which the input is added."""
+    """Returns a model with a large state, to which the input is added."""
     builder = nn.ModelBuilder("large state")
     x = builder.input("x", (1, 1))
     state = builder.state("state", LARGE)

@@ -43,7 +43,7 @@ CLASSES = 80
 
 
 def network(shape: tuple[int, ...], type: OperandType) -> Model:
-    """The mean of a picture: hardly any work, so that the way to it is seen."""
+    """Returns a network that averages a picture, so that the way to it dominates."""
     builder = ModelBuilder("mean")
     if type == BYTES:
         x = builder.input("x", shape, type=type, scale=1 / 128, zero_point=128)
@@ -54,7 +54,7 @@ def network(shape: tuple[int, ...], type: OperandType) -> Model:
 
 
 def frame(width: int, height: int) -> Any:
-    """A decoded picture."""
+    """Returns a decoded picture."""
     import av
 
     rows = np.random.default_rng(0).integers(0, 255, (height, width, 3), np.uint8)
@@ -69,14 +69,14 @@ def some_boxes(count: int, classes: int, side: float) -> Boxes:
 
 
 def scores(count: int) -> Array:
-    """Of which one row in a hundred is worth a box."""
+    """Returns scores of which one row in a hundred is worth a box."""
     found = np.random.default_rng(0).uniform(0, 0.3, (1, count, CLASSES)).astype(np.float32)
     found[:, ::100, 3] = 0.9
     return found
 
 
 def grids() -> list[Array]:
-    """Maps of 640 x 640 with three anchors; one cell in a hundred has a box."""
+    """Returns maps of 640 x 640 with three anchors; one cell in a hundred has a box."""
     rng, found = np.random.default_rng(0), []
     for cells in (80, 40, 20):
         numbers = rng.normal(-4, 1, (1, 3, cells, cells, 5 + CLASSES)).astype(np.float32)
@@ -86,7 +86,7 @@ def grids() -> list[Array]:
 
 
 async def tasks() -> dict[str, Callable[[], object]]:
-    """What is timed, by what it is called."""
+    """Returns the functions to be timed, by name."""
     async with nn.open_runtime(devices=["nnasync-reference"]) as rt:
         small = await rt.compile(network((1, 160, 160, 1), BYTES))
         large = await rt.compile(network((1, 224, 224, 3), FLOATS))
@@ -119,7 +119,7 @@ async def tasks() -> dict[str, Callable[[], object]]:
 
 
 async def timed(task: Callable[[], object], repeats: int) -> float:
-    """Microseconds of this process."""
+    """Returns the microseconds of processor time of this process."""
     begun = time.process_time()
     for _ in range(repeats):
         task()
@@ -127,7 +127,7 @@ async def timed(task: Callable[[], object], repeats: int) -> float:
 
 
 async def work(options: Any) -> dict[str, float]:
-    """Microseconds of each task."""
+    """Returns the microseconds of each task."""
     contestants = {
         name: functools.partial(timed, task, options.repeats)
         for name, task in (await tasks()).items()
@@ -144,17 +144,17 @@ class Ways:
         self._net = net
 
     def array(self, decoded: Any) -> Array:
-        """The scaler's memory."""
+        """Returns an array over the scaler's memory."""
         found: Array = self._arrays.picture(decoded)
         return found[None]
 
     def image(self, decoded: Any) -> Pool:
-        """Shared memory, which the scaler's is copied to."""
+        """Returns an image in shared memory, to which the scaler's memory is copied."""
         found: Pool = self._images.picture(decoded)
         return found
 
     def prepared(self, decoded: Any) -> Pool:
-        """Shared memory, which `prepare` writes."""
+        """Returns an image in shared memory that `prepare` writes."""
         target = PictureInput.of(self._net)
         image = Pool.image(ImageFormat.RGB_888, target.width, target.height)
         prepare(decoded, self._net, fit="stretch", out=image.planes[0][None])
@@ -162,7 +162,7 @@ class Ways:
 
 
 def is_copied(given: Array | Pool) -> bool:
-    """Whether it lies elsewhere than where PyAV's scaler wrote it."""
+    """Returns whether a picture lies elsewhere than where PyAV's scaler wrote it."""
     root: Any = given
     while isinstance(root, np.ndarray):
         root = root.base
@@ -172,7 +172,7 @@ def is_copied(given: Array | Pool) -> bool:
 async def one_way(
     make: Callable[[Any], Any], net: Callable[[Any], Awaitable[Any]], decoded: Any, repeats: int
 ) -> dict[str, float]:
-    """Microseconds of making and of calling, and copies, of each picture."""
+    """Returns microseconds of making and of calling, and copies, of each picture."""
     made = called = 0.0
     copies, before = 0, statistics().copied_bytes
     for _ in range(repeats):
@@ -194,14 +194,14 @@ async def one_way(
 
 @asynccontextmanager
 async def opened(model: Model, *, isolated: bool) -> AsyncIterator[Any]:
-    """The network on a device in this process or another one."""
+    """Yields the network on a device in this process or in another one."""
     device = "nnasync-reference"
     async with nn.open_runtime(devices=[device], isolate=[device] * isolated) as rt:
         yield await rt.compile(model, options=BEST)
 
 
 async def way(options: Any) -> dict[str, dict[str, float]]:
-    """From a decoder to a network, by each way."""
+    """Measures the way from a decoder to a network, in each of the ways."""
     width, height = map(int, options.size.split("x"))
     decoded, found = frame(1280, 720), {}
     for isolated in (False, True):

@@ -40,7 +40,7 @@ DEVICE = "nnasync-reference"
 
 
 def doubler() -> nn.Model:
-    """Four numbers, doubled."""
+    """Returns a model that doubles four numbers."""
     builder = nn.ModelBuilder("double")
     x = builder.input("x", (1, 4))
     builder.output("y", builder.add(x, x))
@@ -48,7 +48,7 @@ def doubler() -> nn.Model:
 
 
 def applications(networks: asgi.Networks, pool: ThreadPoolExecutor) -> dict[str, Starlette]:
-    """The same endpoint in several ways."""
+    """Returns the same endpoint, written in several ways."""
     call = networks.call("double")
 
     async def nothing(request: Request) -> JSONResponse:
@@ -79,7 +79,7 @@ def applications(networks: asgi.Networks, pool: ThreadPoolExecutor) -> dict[str,
 
 
 async def ask(app: Starlette) -> None:
-    """One request, as a server makes it."""
+    """Makes one request, as a server makes it."""
     gone = asyncio.Event()
     messages = [{"type": "http.request", "body": BODY, "more_body": False}]
 
@@ -111,7 +111,7 @@ async def ask(app: Starlette) -> None:
 
 
 async def requests(rounds: int, count: int) -> dict[str, list[float]]:
-    """Microseconds of processor time of a request, for each round."""
+    """Returns the microseconds of processor time of a request, for each round."""
     networks = asgi.Networks(
         {"double": doubler()}, runtime=lambda: nn.open_runtime(devices=[DEVICE])
     )
@@ -134,7 +134,7 @@ async def requests(rounds: int, count: int) -> dict[str, list[float]]:
 
 
 def products(width: int) -> nn.Model:
-    """Four products with matrices: a row costs as much as reading these, several hardly more."""
+    """Returns four products with matrices: several rows cost hardly more than one."""
     random = np.random.default_rng(0)
     builder = nn.ModelBuilder(f"products of {width}")
     value = builder.input("x", (0, width))
@@ -146,14 +146,14 @@ def products(width: int) -> nn.Model:
 
 
 def waves(width: int) -> nn.Model:
-    """A function of each number: several rows cost as much as one after the other."""
+    """Returns a function of each number: several rows cost as much as one after the other."""
     builder = nn.ModelBuilder(f"tanh of {width}")
     builder.output("y", builder.tanh(builder.input("x", (0, width))))
     return builder.build()
 
 
 async def flood(call: Callable[[Any], Awaitable[Any]], row: Any, calls: int) -> dict[str, float]:
-    """Clients that ask again and again: calls a second, and how long they take."""
+    """Returns calls a second of clients that ask again and again, and their latencies."""
     times_ms: list[float] = []
 
     async def client() -> None:
@@ -175,7 +175,7 @@ async def flood(call: Callable[[Any], Awaitable[Any]], row: Any, calls: int) -> 
 
 
 async def batches(rounds: int, calls: int) -> tuple[list[list[str]], dict[str, Any]]:
-    """A row for each network: joined over alone, in one run, in turns."""
+    """Returns a row for each network: joined calls over separate ones, measured in turns."""
     rows, figures = [], {}
     async with nn.open_runtime(devices=[DEVICE]) as rt:
         for model, width in ((products(512), 512), (products(1024), 1024), (waves(8192), 8192)):
@@ -195,7 +195,7 @@ async def batches(rounds: int, calls: int) -> tuple[list[list[str]], dict[str, A
 
 
 def told(name: str, found: dict[str, list[dict[str, float]]], most_rows: int) -> list[str]:
-    """A row of the table: medians of rounds."""
+    """Returns a row of the table: medians of rounds."""
 
     def of(way: str, what: str) -> float:
         return median([each[what] for each in found[way]])
@@ -214,7 +214,7 @@ def told(name: str, found: dict[str, list[dict[str, float]]], most_rows: int) ->
 
 
 async def measure(options: argparse.Namespace) -> tuple[str, dict[str, Any]]:
-    """Both tables."""
+    """Returns both tables."""
     costs = await requests(options.rounds, options.requests)
     base = costs["Starlette alone"]
     first = table(

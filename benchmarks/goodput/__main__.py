@@ -36,7 +36,7 @@ WARM_UP_S, SETTLING_S = 1.0, 6.0
 
 
 def capacity_hz(model: Path, duration_s: float = 2.0) -> tuple[float, Tensor]:
-    """How many times a second LiteRT runs the network on all cores, and its input."""
+    """Returns how often a second LiteRT runs the network on all cores, and the network's input."""
     engine = importlib.import_module("ai_edge_litert.interpreter")
 
     def runs(interpreter: Any) -> int:
@@ -58,7 +58,7 @@ def capacity_hz(model: Path, duration_s: float = 2.0) -> tuple[float, Tensor]:
 def measured(
     contestant: Contestant, python: str, model: Path, tensor: Tensor, options: argparse.Namespace
 ) -> dict[float, list[Tally]]:
-    """What becomes of requests at each load; `options.rate_hz` is a load of 1."""
+    """Returns the tallies of requests at each load; a load of 1 is `options.rate_hz`."""
     requests = [contestant.request(tensor, kind) for kind in KINDS]
     found: dict[float, list[Tally]] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -77,7 +77,7 @@ def measured(
 
 
 def row(name: str, load: float, tallies: list[Tally], seconds: float) -> list[str]:
-    """One line of the table."""
+    """Returns one line of the table."""
     shares = [f"{100 * each.good / max(1, each.submitted):.1f}" for each in tallies]
     total = [sum(getattr(each, what) for each in tallies) for what in ("late", "refused", "failed")]
     good = sum(each.good for each in tallies)

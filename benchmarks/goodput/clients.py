@@ -54,7 +54,7 @@ class Arrival(msgspec.Struct, frozen=True):
 
 
 class Tally(msgspec.Struct):
-    """What became of the requests of one kind."""
+    """Counts the outcomes of the requests of one kind."""
 
     submitted: int = 0
     good: int = 0
@@ -66,7 +66,7 @@ class Tally(msgspec.Struct):
 def arrivals(
     rate_hz: float, duration_s: float, seed: int, kinds: Sequence[Kind] = KINDS
 ) -> list[Arrival]:
-    """A plan of arrivals: Poisson, so many a second on average, of kinds by their shares."""
+    """Returns a plan of Poisson arrivals at this mean rate; kinds are drawn by their shares."""
     chance = random.Random(seed)
     found = []
     at_s = chance.expovariate(rate_hz)
@@ -78,7 +78,7 @@ def arrivals(
 
 
 class _Connections:
-    """Connections that are kept alive, as many as requests are under way at once."""
+    """Keeps connections alive, as many as requests are under way at once."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -86,7 +86,7 @@ class _Connections:
         self._open = 0
 
     async def ask(self, request: bytes) -> int:
-        """The status of the answer, which is read whole; the connection ends with an error."""
+        """Sends a request and returns the answer's status; closes the connection after an error."""
         if not self._idle and self._open >= _MOST_AT_ONCE:
             raise ConnectionError("too many connections")
         self._open += not self._idle
@@ -117,7 +117,7 @@ class _Connections:
 async def _asked(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes
 ) -> tuple[int, bool]:
-    """The status of the answer, and whether the connection may be used again."""
+    """Returns the status of the answer, and whether the connection may be used again."""
     writer.write(request)
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower().split("\r\n")
     fields = dict(line.split(":", 1) for line in head[1:] if ":" in line)
@@ -140,7 +140,7 @@ def _connections(port: int) -> Iterator[_Connections]:
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What came of one request: its kind, milliseconds from its planned arrival, and the status.
+    """The outcome of one request: its kind, milliseconds from its planned arrival, and the status.
 
     The status is 0 where there was no answer in time, and -1 where the connection failed. `sent_ms`
     is when the client began to send it, from the planned arrival on, too.
@@ -160,7 +160,7 @@ async def answers(
     *,
     patience_s: float = 0.0,
 ) -> list[Answer]:
-    """Send what is planned to a server of this machine; `requests` has one of each kind.
+    """Sends the planned requests to a local server; `requests` has one for each kind.
 
     Clients hang up so long after their deadlines.
     """
@@ -198,7 +198,7 @@ async def offered(
     plan: Sequence[Arrival],
     kinds: Sequence[Kind] = KINDS,
 ) -> list[Tally]:
-    """Send what is planned, from clients that hang up at their deadlines."""
+    """Sends the planned requests; clients hang up at their deadlines. Returns their tallies."""
     tallies = [Tally() for _ in kinds]
     for answer in await answers(port, requests, plan, kinds):
         tally = tallies[answer.kind]

@@ -48,14 +48,14 @@ _BUCKET = re.compile(r'^nnasync_serving_late_seconds_bucket\{.*le="(.+)"\} (\d+)
 
 
 class Urgent:
-    """How long urgent requests took that were served, some every second; by round."""
+    """Latencies of urgent requests that were served, by round; some are sent every second."""
 
     def __init__(self) -> None:
         self.after_ms: list[list[float]] = []
         self.once_sent_ms: list[list[float]] = []
 
     def ask(self, port: int, request: bytes, duration_s: float, seed: int) -> None:
-        """Send those of a round."""
+        """Sends the urgent requests of a round, and adds their latencies."""
         plan = arrivals(ALONE_HZ, duration_s, seed, (URGENT,))
         found = uvloop.run(answers(port, [request], plan, (URGENT,)))
         served = [each for each in found if each.status == 200]
@@ -63,7 +63,7 @@ class Urgent:
         self.once_sent_ms.append([each.after_ms - each.sent_ms for each in served])
 
     def beside(self, alone: Urgent) -> list[str]:
-        """By how much they take longer than others."""
+        """Returns lines that compare the p99 with that of urgent requests that were `alone`."""
         lines = []
         for name, mine, others in (
             ("from the planned arrival on", self.after_ms, alone.after_ms),
@@ -79,31 +79,31 @@ class Urgent:
 
 
 def flat(rounds: Sequence[Sequence[float]]) -> list[float]:
-    """Those of all rounds."""
+    """Returns the values of all rounds in one list."""
     return [each for values in rounds for each in values]
 
 
 def lateness_ms(found: Sequence[Answer]) -> list[float]:
-    """How long after its deadline each request was told that it had been missed."""
+    """Returns how many ms after its deadline each missed request was told so."""
     missed = (each for each in found if each.status not in (200, -1))
     late = (each.after_ms - KINDS[each.kind].deadline_ms for each in missed)
     return [each for each in late if each > 0]
 
 
 def told_by(port: int) -> dict[float, int]:
-    """How many errors the server made so long after their deadlines at most, in seconds."""
+    """Returns how many errors the server sent, by their upper bounds of lateness in seconds."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
         text = answer.read().decode()
     return {float(bound): int(count) for bound, count in _BUCKET.findall(text)}
 
 
 def within(before: dict[float, int], after: dict[float, int]) -> list[tuple[float, int]]:
-    """How many there were meanwhile, by how late they were at most."""
+    """Returns the counts between two readings, by upper bounds of lateness."""
     return [(bound_s, after[bound_s] - before.get(bound_s, 0)) for bound_s in sorted(after)]
 
 
 class Load:
-    """A server, and what is sent to it."""
+    """Sends requests of both kinds to one server, and collects their latencies."""
 
     def __init__(
         self, port: int, rate_hz: float, requests: dict[str, bytes], seconds: float
@@ -115,7 +115,7 @@ class Load:
         self.idle_ms: dict[str, list[float]] = {}
 
     def urgent(self, seed: int) -> None:
-        """A round of urgent requests, alone and beside a flood."""
+        """Makes a round of urgent requests, first alone and then beside a flood."""
         load = self.port, self._requests[URGENT.name], self.seconds, seed
         with self._idle("alone"):
             self.alone.ask(*load)
@@ -127,7 +127,7 @@ class Load:
             self.flooded.ask(*load)
 
     def too_many(self, seed: int) -> None:
-        """A round of more requests than can be served."""
+        """Makes a round of more requests than can be served."""
         plan = arrivals(1.5 * self.rate_hz, self.seconds, seed)
         both = [self._requests[kind.name] for kind in KINDS]
         with self._idle("late"):
@@ -135,7 +135,7 @@ class Load:
         self.late_ms += lateness_ms(over)
 
     def settle(self) -> None:
-        """Requests of both kinds, until the server knows its network."""
+        """Sends requests of both kinds until the server has learnt how long its network takes."""
         both = [self._requests[kind.name] for kind in KINDS]
         uvloop.run(answers(self.port, both, arrivals(self.rate_hz / 3, SETTLING_S, 1)))
 
@@ -147,7 +147,7 @@ class Load:
         time.sleep(0.5)
 
     def figures(self) -> dict[str, list[float]]:
-        """What was measured, by the row of the table."""
+        """Returns what was measured, by the row of the table."""
         return {
             "alone": flat(self.alone.after_ms),
             "beside a flood": flat(self.flooded.after_ms),
@@ -159,7 +159,7 @@ class Load:
 
 
 def measured(options: argparse.Namespace, model: Path) -> tuple[Load, list[tuple[float, int]]]:
-    """The loads of all rounds, and what the server says of errors."""
+    """Returns the loads of all rounds, and the server's own counts of late errors."""
     rate_hz, tensor = capacity_hz(model)
     contestant = contestants(model, real_time=options.real_time)["nnasync"]
     kinds = {kind.name: kind for kind in (*KINDS, URGENT, FLOOD)}

@@ -23,7 +23,7 @@ FLOOD = Kind("flood", 1.0, 250, 3)
 def flood(
     port: int, request: bytes, rate_hz: float, duration_s: float, seed: int
 ) -> Iterator[None]:
-    """Have such a request sent to a server of this machine so often while the block runs.
+    """Sends a request to a local server at this rate, from another process, while the block runs.
 
     It ends after `duration_s`; the block is left when it has.
     """
@@ -43,7 +43,7 @@ def flood(
 
 
 def main() -> None:
-    """Say that it is ready, read the request, and send it."""
+    """Prints that it is ready, reads the request, and sends it until the time is over."""
     port, rate_hz, duration_s, seed = (float(each) for each in sys.argv[1:])
     plan = arrivals(rate_hz, duration_s, int(seed), (FLOOD,))
     print("ready", flush=True)

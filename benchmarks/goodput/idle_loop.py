@@ -31,7 +31,7 @@ async def _lateness_ms(is_over: asyncio.Event) -> list[float]:
 
 
 async def _until_asked() -> None:
-    """Measure until the input ends, and print."""
+    """Measures until standard input ends, then prints the figures."""
     is_over = asyncio.Event()
     print("ready", flush=True)
     asyncio.get_running_loop().add_reader(sys.stdin, is_over.set)
@@ -39,7 +39,7 @@ async def _until_asked() -> None:
 
 
 class IdleLoop:
-    """What such a loop measured, once its block has ended."""
+    """The figures of an idle event loop, available once its block has ended."""
 
     def __init__(self) -> None:
         self.late_ms: list[float] = []
@@ -47,7 +47,7 @@ class IdleLoop:
 
 @contextlib.contextmanager
 def idle_loop() -> Iterator[IdleLoop]:
-    """Measure in a process beside, while the block runs."""
+    """Measures the lag of an idle loop in another process while the block runs."""
     found = IdleLoop()
     command = [sys.executable, "-m", __spec__.name]
     pipe = subprocess.PIPE

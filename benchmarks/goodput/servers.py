@@ -35,7 +35,7 @@ class Tensor(msgspec.Struct, frozen=True):
 
 
 class Contestant(msgspec.Struct, frozen=True):
-    """A server: what is run, and what a request of a kind is."""
+    """A server: the command that runs it, and how a request of a kind is written for it."""
 
     name: str
     command: Callable[[str, int, Path], list[str]]
@@ -50,7 +50,7 @@ def _post(path: str, body: bytes, **fields: object) -> bytes:
 
 
 def _binary(name: str, tensor_name: str) -> Callable[[Tensor, Kind], bytes]:
-    """Requests of the Open Inference Protocol with Triton's binary extension."""
+    """Returns a function that writes requests with Triton's binary extension of the protocol."""
 
     def request(tensor: Tensor, kind: Kind) -> bytes:
         stated = {
@@ -84,7 +84,7 @@ def _text(tensor: Tensor) -> str:
 
 
 def _json(path: str) -> Callable[[Tensor, Kind], bytes]:
-    """Requests of one text in JSON, of servers that have neither deadlines nor priorities."""
+    """Returns a function that writes requests of one JSON text; they state no deadline."""
 
     def request(tensor: Tensor, kind: Kind) -> bytes:
         body = json.dumps({"x": _text(tensor)}).encode()
@@ -116,7 +116,7 @@ def _host(file: str) -> Callable[[str, int, Path], list[str]]:
 
 
 def contestants(model: Path, *, real_time: bool = False) -> dict[str, Contestant]:
-    """All of them, by the name of the package that they need; `real_time` is an option of ours."""
+    """Returns all contestants by the package that they need; `real_time` is an option of ours."""
     ours = _ours(["--real-time"] if real_time else [])
     return {
         "nnasync": Contestant("nnasync serve", ours, _binary(model.stem, "")),
@@ -129,7 +129,7 @@ def contestants(model: Path, *, real_time: bool = False) -> dict[str, Contestant
 
 
 def random_tensor(name: str, shape: tuple[int, ...]) -> Tensor:
-    """An input that is the same each time."""
+    """Returns an input with the same random elements each time."""
     values = np.random.default_rng(7).integers(0, 256, shape, dtype=np.uint8)
     return Tensor(name, shape, values.tobytes())
 
@@ -138,7 +138,7 @@ def random_tensor(name: str, shape: tuple[int, ...]) -> Tensor:
 def served(
     contestant: Contestant, python: str, model: Path, request: bytes, log: Path
 ) -> Iterator[int]:
-    """A server that has answered once; the port. Its processes end with the block."""
+    """Runs a server while the block runs; yields its port once it has answered a request."""
     port = _free_ports()
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -160,7 +160,7 @@ def served(
 
 
 def _free_ports() -> int:
-    """The first of three ports in a row that nobody uses."""
+    """Returns the first of three consecutive ports that nobody uses."""
     for _ in range(_TRIES):
         with contextlib.ExitStack() as stack, contextlib.suppress(OSError, OverflowError):
             first = stack.enter_context(socket.create_server(("", 0))).getsockname()[1]

@@ -64,7 +64,7 @@ def main() -> None:
 
 
 def _measure(entries: list[Entry], options: Any, sections: dict[str, Any]) -> None:
-    """Run the sections that are wanted; print each and put its figures into `sections`."""
+    """Runs the chosen sections; prints each and puts its figures into `sections`."""
     progress = Progress()
     for name in options.only or SECTIONS:
         seconds, parts = SECTIONS[name]
@@ -119,7 +119,7 @@ def _options() -> Any:
 
 @contextlib.contextmanager
 def _workplace() -> Iterator[Path]:
-    """A folder for what is built; verdicts of the devices' competition are kept there too."""
+    """Makes a folder for what is built, and for verdicts of the devices' competition."""
     before = os.environ.get("NNASYNC_STATE_DIR")
     with tempfile.TemporaryDirectory() as folder:
         os.environ["NNASYNC_STATE_DIR"] = str(Path(folder) / "state")
@@ -169,7 +169,7 @@ def _machine() -> str:
 
 
 def _packages() -> dict[str, str]:
-    """Versions of the peers; one that is missing takes no part."""
+    """Returns the versions of the peers; one that is missing takes no part."""
     return {name: _version(name) for name in PACKAGES}
 
 

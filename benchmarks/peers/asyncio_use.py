@@ -29,10 +29,10 @@ class Use(Protocol):
     """One way to use one engine from coroutines."""
 
     def infer(self) -> Awaitable[object]:
-        """One inference."""
+        """Runs one inference."""
 
     def close(self) -> None:
-        """End the threads."""
+        """Ends the threads."""
 
 
 class LiteRTExecutor:
@@ -143,7 +143,7 @@ class OnnxRuntimeRunAsync:
         return future
 
     def close(self) -> None:
-        """Nothing is in flight."""
+        """Does nothing, since nothing is in flight."""
 
 
 class OnnxRuntimeExecutor:

@@ -36,7 +36,7 @@ TICK_S = 0.001
 
 
 async def child(task: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
-    """Measure one model: `name`, `path`, `rounds`, `seconds` of a turn, `crowded`."""
+    """Measures one model: `name`, `path`, `rounds`, `seconds` of a turn, `crowded`."""
     entry = Entry(task["name"], task["path"])
     refused: dict[str, str] = {}
     async with nn.open_runtime(devices=task["devices"]) as runtime:
@@ -86,7 +86,7 @@ async def _ours(runtime: nn.Runtime, entry: Entry) -> Infer:
 
 
 def _bare_us(entry: Entry, refused: dict[str, str]) -> float | None:
-    """What LiteRT takes for the model, called directly: the measure of its size."""
+    """Returns the microseconds of the model by LiteRT directly, which measure its size."""
     try:
         engine = LiteRT(entry)
     except Exception as error:
@@ -96,7 +96,7 @@ def _bare_us(entry: Entry, refused: dict[str, str]) -> float | None:
 
 
 async def drive(infer: Infer, flight: int, seconds: float) -> dict[str, float]:
-    """One turn: latencies in microseconds, inferences a second, lags of the ticker in ms."""
+    """Runs one turn: returns latencies in us, inferences a second, and lags of the ticker in ms."""
     await _flow(infer, flight, seconds / 5)
     latencies, lags, taken_s = await _flow(infer, flight, seconds)
     return {
@@ -140,14 +140,14 @@ async def _flow(
 
 
 def factor_of(bare_us: float | None) -> float | None:
-    """How many times faster than the best peer a model of this size must be."""
+    """Returns how many times faster than the best peer a model of this size must be."""
     if bare_us is None:
         return None
     return next((factor for limit, factor in FACTORS if bare_us < limit), 1.0)
 
 
 def run(context: Context) -> Section:
-    """Measure the models, one child each."""
+    """Measures each model in a child of its own."""
     figures: dict[str, Any] = {}
     latency_rows: list[list[str]] = []
     parts: list[str] = []
@@ -176,7 +176,7 @@ def run(context: Context) -> Section:
 
 
 def _medians(found: Mapping[str, Any]) -> dict[str, Any]:
-    """The median of each figure over the rounds; of the worst stalls, the worst."""
+    """Returns the median of each figure over the rounds, and the longest of the worst stalls."""
     turns = {
         name: {flight: _median_turn(rounds) for flight, rounds in flights.items()}
         for name, flights in found["turns"].items()

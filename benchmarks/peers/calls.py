@@ -37,7 +37,7 @@ COUNTED, TRACED = 1000, 500
 
 
 async def child(task: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
-    """Measure all of it: `paths` by name, `rounds`, `seconds` of a turn."""
+    """Measures all contestants: `paths` by name, `rounds`, `seconds` of a turn."""
     paths: Mapping[str, str] = task["paths"]
     rounds, seconds = task["rounds"], task["seconds"]
     found: dict[str, Any] = {"bursts": {}, "memory": {}, "refused": {}}
@@ -61,7 +61,7 @@ async def child(task: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
 async def _burst(
     runtime: nn.Runtime, entry: Entry, rounds: int, seconds: float
 ) -> dict[str, list[float]]:
-    """Microseconds of the bare engine and of a burst call, a median a round."""
+    """Returns microseconds of the bare engine and of a burst call, a median a round."""
     engine = LiteRT(entry)
     model = nn.load(entry.path)
     arrays = input_arrays(model)
@@ -77,7 +77,7 @@ async def _burst(
 async def _chain(
     runtime: nn.Runtime, entry: Entry, rounds: int, seconds: float, refused: dict[str, str]
 ) -> dict[str, list[float]]:
-    """Microseconds of a chain of launches, and of one bare invocation of each engine."""
+    """Returns microseconds of a chain of launches, and of one bare invocation of each engine."""
     engines = {}
     for name, make in PEERS.items():
         try:
@@ -107,7 +107,7 @@ async def _chain(
 
 
 async def _memory(runtime: nn.Runtime, entry: Entry) -> dict[str, float]:
-    """Memory blocks and bytes of calls with `out=`."""
+    """Returns memory blocks and bytes of calls with `out=`."""
     model = nn.load(entry.path)
     arrays = input_arrays(model)
     net = await runtime.compile(model, options=BEST)
@@ -135,7 +135,7 @@ async def _memory(runtime: nn.Runtime, entry: Entry) -> dict[str, float]:
 
 
 async def _traced(call: Callable[[], Awaitable[object]]) -> tuple[float, float]:
-    """Bytes that stay after a call on average, and the median of what it takes at its highest."""
+    """Returns the bytes that stay after a call on average, and the median of its peaks."""
     tracemalloc.start()
     try:
         for _ in range(TRACED):

@@ -24,12 +24,15 @@ class Entry(msgspec.Struct, frozen=True):
 
     @property
     def is_quantized_mobilenet(self) -> bool:
-        """Whether it is one of those for which there is a target of their own."""
+        """Returns whether the model is a quantized MobileNet, which has a target of its own."""
         return self.name.startswith("mobilenet") and self.name.endswith(("quant", "uint8"))
 
 
 def catalog(folder: Path, cache: Path, pattern: str = "*") -> list[Entry]:
-    """The models whose names match, the smallest file first; `cache` is where one is built."""
+    """Returns the models whose names match, the smallest file first.
+
+    `cache` is where one is built.
+    """
     paths = sorted(folder.glob("*.tflite"), key=lambda path: path.stat().st_size)
     built = cache / f"{mobilenet.NAME}.tflite"
     if fnmatch.fnmatch(mobilenet.NAME, pattern):
@@ -39,7 +42,10 @@ def catalog(folder: Path, cache: Path, pattern: str = "*") -> list[Entry]:
 
 
 def input_arrays(model: nn.Model) -> list[Array]:
-    """One array for each input, states aside: numbers from -1 to 1, or all of a small type's."""
+    """Returns an array for each input but states.
+
+    Random from -1 to 1, or over a small type's range.
+    """
     generator = np.random.default_rng(0)
     states = {pair.input for pair in model.state}
     indexes = (i for n, i in enumerate(model.main.input_indexes) if n not in states)
@@ -55,5 +61,5 @@ def _numbers(operand: Operand, generator: np.random.Generator) -> Array:
 
 
 def onnx_bytes(entry: Entry) -> bytes:
-    """A model as ONNX; raises NoConversion where there is no conversion."""
+    """Returns a model as ONNX; raises NoConversion where there is no conversion."""
     return to_onnx(nn.load(entry.path))

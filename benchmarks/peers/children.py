@@ -39,7 +39,7 @@ Tell = Callable[[str], None]
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What came of a child: figures, or why there are none and what it was doing."""
+    """The result of a child: its figures, or why there are none and what it was doing."""
 
     figures: Mapping[str, Any] | None
     failure: str = ""
@@ -47,7 +47,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 def measure(section: str, task: Mapping[str, Any], *, timeout_s: float, tell: Tell) -> Outcome:
-    """Run one task of a section in a child; never raises for what happens there."""
+    """Runs one task of a section in a child; never raises for what happens there."""
     readable, writable = os.pipe()
     with tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(
@@ -84,7 +84,7 @@ def _send(process: subprocess.Popen[bytes], task: Mapping[str, Any]) -> None:
 
 
 def _listen(pipe: int, timeout_s: float, tell: Tell) -> tuple[dict[str, Any] | None, str]:
-    """The result and what was begun last; no result if the child ended or took too long."""
+    """Returns the result and what was begun last; None if the child ended or took too long."""
     until_s, pending, during = time.monotonic() + timeout_s, b"", ""
     while (left_s := until_s - time.monotonic()) > 0:
         if not select.select([pipe], [], [], left_s)[0]:
@@ -120,7 +120,7 @@ def _why(code: int, told: str, timeout_s: float) -> str:
 
 
 def _child(section: str, pipe: int) -> None:
-    """The other side."""
+    """Runs the tasks that come through the pipe, in the child."""
     task = json.loads(sys.stdin.buffer.read())
 
     def write(message: Mapping[str, Any]) -> None:

@@ -38,14 +38,14 @@ INVOKE_SHARE = 0.7
 
 
 def thread_counts() -> list[int]:
-    """1, 2, 4 and so on up to all cores."""
+    """Returns the thread counts 1, 2, 4 and so on, up to all cores."""
     total = len(cores())
     powers = [1 << n for n in range(total.bit_length()) if 1 << n < total]
     return [*powers, total]
 
 
 async def child(task: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
-    """Measure one model: `name`, `path`, `rounds`, `seconds` in all, `skip` and `bf16`."""
+    """Measures one model: `name`, `path`, `rounds`, `seconds` in all, `skip` and `bf16`."""
     entry = Entry(task["name"], task["path"])
     tell("reference")
     refused: dict[str, str] = dict(task["skip"])
@@ -85,7 +85,7 @@ class _Judge:
         return cls(np.asarray(first, np.float64).ravel(), net.outputs[0].scale)
 
     def judge(self, name: str, output: Array) -> None:
-        """Largest difference (quantized: in steps), and whether the largest value is the same."""
+        """Notes the largest difference, in steps if quantized, and whether the top agrees."""
         expected = self.expected
         found = np.asarray(output, np.float64).ravel()
         if expected is None or found.shape != expected.shape:
@@ -132,7 +132,7 @@ async def _enter(
     contestants: dict[str, Sample],
     refused: dict[str, str],
 ) -> dict[str, Any]:
-    """Compile ours for a budget; returns where it runs."""
+    """Compiles ours for a budget, and returns where it runs."""
     preference, precision = PREFERENCES[budget]
     model = nn.load(entry.path)
     arrays = input_arrays(model)
@@ -171,7 +171,7 @@ async def _enter(
 async def _take_turns(
     contestants: Mapping[str, Sample], rounds: int, seconds: float, tell: Tell
 ) -> dict[str, list[dict[str, float]]]:
-    """Samples of all rounds; the order turns by one place each round."""
+    """Returns the samples of all rounds; the order turns by one place each round."""
     names = list(contestants)
     samples: dict[str, list[dict[str, float]]] = {name: [] for name in names}
     slice_s = max(0.01, seconds / max(1, rounds * len(names)) - SETTLE_S)

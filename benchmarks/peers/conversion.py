@@ -39,7 +39,7 @@ IR_VERSION = 8
 
 
 def to_onnx(model: Model) -> bytes:
-    """The bytes of an .onnx file with input "input" and output "output".
+    """Returns the bytes of an .onnx file with input "input" and output "output".
 
     Raises NoConversion that names the operations which have no conversion.
     """
@@ -54,7 +54,7 @@ def to_onnx(model: Model) -> bytes:
 
 
 def channels_first(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of an image in NCHW; others stay."""
+    """Returns the shape of an image in NCHW; other shapes stay."""
     return (shape[0], shape[3], shape[1], shape[2]) if len(shape) == 4 else shape
 
 
@@ -127,7 +127,7 @@ class _Conversion:
         return value
 
     def _quantization(self, index: int) -> list[str]:
-        """Constants for scale and zero point of an operand."""
+        """Returns the names of constants for scale and zero point of an operand."""
         operand = self.operands[index]
         zero_point = np.array(operand.zero_point, dtype_of(operand.type))
         return [
@@ -142,7 +142,7 @@ class _Conversion:
         return self.node("DequantizeLinear", inputs, f"input_value{index}")
 
     def weights(self, index: int, array: Array) -> str:
-        """A constant as float value; its output channels are on axis 0."""
+        """Adds a constant as float value, its output channels on axis 0; returns its name."""
         operand = self.operands[index]
         if array.dtype == np.float32:
             return self.constant(f"constant{index}", array)
@@ -153,7 +153,7 @@ class _Conversion:
         return self._stored(index, array, scale, zeros)
 
     def bias(self, index: int, scale: Array) -> str:
-        """A bias, whose scale is the product of those of input and weights."""
+        """Adds a bias, whose scale is the product of those of input and weights."""
         array = self.value(index)
         if array.dtype == np.float32:
             return self.constant(f"constant{index}", array)
@@ -169,7 +169,7 @@ class _Conversion:
         return self.node("DequantizeLinear", inputs, f"weights{index}", **axis)
 
     def give(self, index: int, value: str, activation: int = FusedActivationFunc.NONE) -> None:
-        """The result of an operation: activation, then quantization."""
+        """Adds the result of an operation: activation, then quantization."""
         activation = self._needed(index, activation)
         if activation == FusedActivationFunc.RELU:
             value = self.node("Relu", [value], f"activated{index}")
@@ -189,7 +189,7 @@ class _Conversion:
         self.names[index] = value
 
     def _needed(self, index: int, activation: int) -> int:
-        """The activation, or none where the quantized type's own range clips as much."""
+        """Returns the activation; none where the quantized type's own range clips as much."""
         operand = self.operands[index]
         if not operand.scale or activation == FusedActivationFunc.NONE:
             return activation
@@ -201,7 +201,7 @@ class _Conversion:
         return FusedActivationFunc.NONE if below and above else activation
 
     def channels_last(self, index: int) -> str:
-        """The value of an operand in NHWC order, where a reshape would see the difference."""
+        """Returns an operand's value in NHWC order, where a reshape would see the difference."""
         shape = self.shape(index)
         if len(shape) == 4 and shape[3] > 1 and shape[1] * shape[2] > 1:
             name = f"last{index}"
@@ -209,7 +209,7 @@ class _Conversion:
         return self.names[index]
 
     def operand(self, index: int) -> str:
-        """An activation or a constant, as float value."""
+        """Returns the name of an activation or a constant as float value."""
         if index not in self.names:
             array = self.value(index)
             if array.ndim == 4:
@@ -220,7 +220,7 @@ class _Conversion:
     # -- operations
 
     def convolution(self, operation: Operation) -> None:
-        """CONV_2D and DEPTHWISE_CONV_2D with implicit padding."""
+        """Converts CONV_2D and DEPTHWISE_CONV_2D with implicit padding."""
         depthwise = operation.type == OperationType.DEPTHWISE_CONV_2D
         source, filter, bias, *rest = operation.inputs
         if len(rest) != (5 if depthwise else 4):
@@ -302,7 +302,7 @@ class _Conversion:
 
 
 def _scale_of(operand: Operand) -> Array:
-    """The scale of a constant: one number, or one for each output channel."""
+    """Returns the scale of a constant: one number, or one for each output channel."""
     if isinstance(operand.extra_params, ChannelQuant):
         return np.array(operand.extra_params.scales, np.float32)
     return np.array(operand.scale, np.float32)
@@ -311,7 +311,7 @@ def _scale_of(operand: Operand) -> Array:
 def _pads(
     scheme: int, size: tuple[int, ...], kernel: tuple[int, ...], stride: tuple[int, int]
 ) -> list[int]:
-    """Padding above, left, below, right."""
+    """Returns the padding above, left, below and right."""
     if scheme == PaddingScheme.VALID:
         return [0, 0, 0, 0]
     totals = [

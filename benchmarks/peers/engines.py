@@ -27,11 +27,11 @@ class Peer(Protocol):
     invoke: Callable[[], object]
 
     def run(self, inputs: Sequence[Array]) -> Array:
-        """Write the inputs, run, and return a fresh copy of the first output."""
+        """Writes the inputs, runs, and returns a fresh copy of the first output."""
 
 
 def reason(error: BaseException) -> str:
-    """The most telling line of an engine's exception."""
+    """Returns the most telling line of an engine's exception."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = f"{type(error).__name__}: {lines[-1] if lines else 'no reason given'}"
     return text if len(text) <= 140 else f"{text[:137]}..."

@@ -27,7 +27,7 @@ LIMIT = 1.5
 
 
 async def child(task: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
-    """Measure one model on every device: `name`, `path`, `rounds`, `seconds`, `skip`."""
+    """Measures one model on every device: `name`, `path`, `rounds`, `seconds`, `skip`."""
     model = nn.load(Entry(task["name"], task["path"]).path)
     arrays = input_arrays(model)
     found: dict[str, Any] = {}
@@ -80,7 +80,7 @@ def run(context: Context) -> Section:
 
 
 def _measured(context: Context, entry: Entry) -> dict[str, Any]:
-    """Figures by device; one that ends its process is left out the next time."""
+    """Returns figures by device; one that ends its process is left out the next time."""
     skip: dict[str, str] = {}
     while True:
         task = {

@@ -38,7 +38,7 @@ IDLE_S = 3.0
 
 
 async def child(task: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
-    """Measure: `paths` by name, the first runs; `rounds`, `seconds` of a turn, `idle_s`."""
+    """Measures all contestants: `paths` by name, the first runs; `rounds`, `seconds`, `idle_s`."""
     models = [nn.load(path) for path in task["paths"].values()]
     found: dict[str, Any] = {"alone_us": [], "among_us": []}
     async with nn.open_runtime(devices=task["devices"]) as runtime:

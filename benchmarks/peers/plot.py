@@ -26,7 +26,7 @@ LABEL_SHARE = 0.45
 
 
 def draw(rows: Sequence[Ratio], path: Path, *, machine: str) -> None:
-    """Write a PNG; bars that point to the left are models that nnasync runs faster."""
+    """Writes a PNG; bars that point to the left are models that nnasync runs faster."""
     from matplotlib import pyplot
 
     panels = [
@@ -72,7 +72,7 @@ def _head(axes: Any, machine: str) -> None:
 
 
 def _draw_ratios(axes: Any, rows: Sequence[Ratio]) -> None:
-    """Bars from 1 to the ratio, on a logarithmic axis."""
+    """Draws bars from 1 to the ratio, on a logarithmic axis."""
     low = min(0.9, *(row.ratio for row in rows)) / 1.1
     high = max(1.1, *(row.ratio for row in rows))
     high *= (high / low) ** (LABEL_SHARE / (1 - LABEL_SHARE))
@@ -94,7 +94,7 @@ def _draw_ratios(axes: Any, rows: Sequence[Ratio]) -> None:
 
 
 def _draw_above(axes: Any, rows: Sequence[Ratio]) -> None:
-    """Bars of the microseconds above the peer."""
+    """Draws bars of the microseconds above the peer."""
     above = [row.nnasync_us - row.peer_us for row in rows]
     axes.set_xlim(0, max(0.1, *above) / (1 - LABEL_SHARE))
     for (row, place), more_us in zip(_places(axes, rows), above, strict=True):
@@ -111,7 +111,7 @@ def _draw_above(axes: Any, rows: Sequence[Ratio]) -> None:
 
 
 def _places(axes: Any, rows: Sequence[Ratio]) -> list[tuple[Ratio, float]]:
-    """Each row with the height of its bar; names the models and dresses the axes."""
+    """Returns each row with the height of its bar; labels the models and styles the axes."""
     models = list(dict.fromkeys(row.model for row in rows))[::-1]
     axes.set_yticks(range(len(models)), models, fontsize=8)
     axes.set_ylim(-0.6, len(models) - 0.4)
@@ -126,7 +126,7 @@ def _places(axes: Any, rows: Sequence[Ratio]) -> list[tuple[Ratio, float]]:
 
 
 def _label(axes: Any, end: float, place: float, told: str) -> None:
-    """The text of a bar, to the right of its end."""
+    """Writes the text of a bar to the right of its end."""
     axes.annotate(
         told,
         (end, place),

@@ -135,7 +135,7 @@ CONTESTANTS: dict[str, Callable[[Entry, Entry], Pair] | None] = {
 
 
 async def child(task: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
-    """One turn of one contestant: `contestant`, `high` and `low` paths, `seconds`, `quantum_ms`."""
+    """Runs one turn of one contestant: `high` and `low` paths, `seconds`, `quantum_ms`."""
     high, low = Entry(HIGH, task["high"]), Entry(LOW, task["low"])
     tell("loading")
     async with AsyncExitStack() as stack:
@@ -153,7 +153,7 @@ async def child(task: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
 
 
 class Drive:
-    """One turn: releases HIGH by the timer, keeps LOW going, counts."""
+    """Runs one turn: releases HIGH by the timer, keeps LOW going, and counts."""
 
     def __init__(self, pair: Pair) -> None:
         self.pair = pair
@@ -220,7 +220,7 @@ class Drive:
 
 
 def _timer(period_s: float) -> tuple[int, float]:
-    """A timer of the system that expires each period from now on, and when it was started."""
+    """Returns a timer of the system that expires each period from now on, and its start."""
     library = ctypes.CDLL(None, use_errno=True)
     monotonic = 1
     timer = library.timerfd_create(monotonic, os.O_NONBLOCK | os.O_CLOEXEC)
@@ -234,7 +234,7 @@ def _timer(period_s: float) -> tuple[int, float]:
 
 
 def run(context: Context, *, seconds: float = 1.5, quantum_ms: float | None = None) -> Section:
-    """Measure all contestants in turn, alone and beside foreign busy processes."""
+    """Measures all contestants in turns, alone and beside foreign busy processes."""
     high, low = context.entry(HIGH), context.entry(LOW)
     if high is None or low is None:
         return Section("QoS", f"not measured: needs {HIGH} and {LOW}", {})

@@ -39,7 +39,7 @@ class Ratio(msgspec.Struct, frozen=True):
 
 
 def has_matrix_units(facts: Path = CPU_FACTS) -> bool:
-    """Whether the processor has AMX, on which the limits for quantized models depend."""
+    """Returns whether the processor has AMX, on which the limits for quantized models depend."""
     try:
         return "amx_int8" in facts.read_text(encoding="utf-8")
     except OSError:
@@ -47,7 +47,7 @@ def has_matrix_units(facts: Path = CPU_FACTS) -> bool:
 
 
 def limit_of(entry: Entry, budget: str, peer_us: float, *, matrix_units: bool) -> float:
-    """The largest ratio that is good enough."""
+    """Returns the largest ratio that is good enough."""
     if budget == BF16:
         return BF16_LIMIT
     if entry.is_quantized_mobilenet:
@@ -58,7 +58,7 @@ def limit_of(entry: Entry, budget: str, peer_us: float, *, matrix_units: bool) -
 
 
 def ratios_of(entry: Entry, figures: Mapping[str, Any], *, matrix_units: bool) -> list[Ratio]:
-    """The rows of a model, one for each budget that was measured."""
+    """Returns the rows of a model, one for each budget that was measured."""
     medians = {
         name: {key: middle([one[key] for one in rounds]) for key in rounds[0]}
         for name, rounds in figures["samples"].items()
@@ -103,7 +103,7 @@ def _difference(verdict: Mapping[str, Any] | None) -> str:
 
 
 def run(context: Context) -> Section:
-    """Measure every model in a child of its own."""
+    """Measures every model in a child of its own."""
     rows: list[Ratio] = []
     figures: dict[str, Any] = {}
     notes: list[str] = []
@@ -126,7 +126,7 @@ def run(context: Context) -> Section:
 
 
 def _unrivalled(entry: Entry, figures: Mapping[str, Any]) -> str:
-    """What there is to say of a model that no peer runs, or that nnasync does not run."""
+    """Returns a remark on a model that no peer runs, or that nnasync does not run."""
     ours = figures["samples"].get(f"nnasync|{ALL_CORES}")
     if ours is None:
         return f"{entry.name}: no ratio, nnasync does not run it"
@@ -138,7 +138,7 @@ def _unrivalled(entry: Entry, figures: Mapping[str, Any]) -> str:
 
 
 def _measured(context: Context, entry: Entry) -> tuple[Mapping[str, Any] | None, Mapping[str, str]]:
-    """Figures of a model; a contestant that ends its process is left out the next time."""
+    """Returns the figures of a model; who ends its process is left out the next time."""
     skip: dict[str, str] = {}
     while True:
         task = {

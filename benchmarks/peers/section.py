@@ -26,7 +26,7 @@ class Section(msgspec.Struct, frozen=True):
 
 
 class Progress:
-    """Tells on standard error: on a terminal in one line that changes, else a line now and then."""
+    """Reports progress on standard error: on a terminal in one line, else a line now and then."""
 
     EVERY_S = 10.0
 
@@ -49,7 +49,7 @@ class Progress:
 
 
 class Context:
-    """What all sections share: models, rounds, devices, until when a section may go on."""
+    """What all sections share: models, rounds, devices, and the time limit of the section."""
 
     def __init__(
         self,
@@ -65,23 +65,23 @@ class Context:
         self._until_s = 0.0
 
     def begin(self, seconds: float) -> None:
-        """A section begins that may take so long."""
+        """Begins a section that may take so long."""
         self._until_s = time.monotonic() + seconds
 
     def entry(self, name: str) -> Entry | None:
-        """A model by name, None if it is not among the chosen."""
+        """Returns a model by name; None if it is not among the chosen."""
         return next((entry for entry in self.entries if entry.name == name), None)
 
     def left_s(self) -> float:
-        """Seconds that are left."""
+        """Returns the seconds that are left."""
         return max(0.0, self._until_s - time.monotonic())
 
     def is_over(self) -> bool:
-        """Whether too little time is left to begin something more."""
+        """Returns whether too little time is left to begin anything more."""
         return self.left_s() < LEAST_S
 
     def measure(self, section: str, label: str, task: Mapping[str, Any]) -> Outcome:
-        """One child of a section, ended when the section's time is over."""
+        """Runs one child of a section, and ends it when the section's time is over."""
         return measure(
             section,
             {"devices": self._devices, **task},
@@ -91,12 +91,12 @@ class Context:
 
 
 def number(value: float | None, digits: int = 1) -> str:
-    """A number for a table, "-" where there is none."""
+    """Returns a number for a table, "-" where there is none."""
     return "-" if value is None or value != value else f"{value:.{digits}f}"
 
 
 def mark(value: float | None, limit: float | None, *, at_least: bool = False) -> str:
-    """Whether a figure keeps its limit: "yes", "no", or nothing where one is missing."""
+    """Returns whether a figure keeps its limit: "yes", "no", or nothing where one is missing."""
     if value is None or limit is None:
         return ""
     return "yes" if (value >= limit if at_least else value <= limit) else "no"

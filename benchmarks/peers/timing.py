@@ -16,7 +16,7 @@ WARM_UP = 3
 
 
 def called_us(call: Callable[[], object], seconds: float) -> list[float]:
-    """Durations of repeated calls over about so long, at least five."""
+    """Returns the durations of repeated calls over about so long, at least five."""
     clock = time.perf_counter_ns
     for _ in range(WARM_UP):
         call()
@@ -32,7 +32,7 @@ def called_us(call: Callable[[], object], seconds: float) -> list[float]:
 
 
 async def awaited_us(call: Callable[[], Awaitable[object]], seconds: float) -> list[float]:
-    """Durations of repeated awaits over about so long, at least five."""
+    """Returns the durations of repeated awaits over about so long, at least five."""
     clock = time.perf_counter_ns
     for _ in range(WARM_UP):
         await call()
@@ -48,12 +48,12 @@ async def awaited_us(call: Callable[[], Awaitable[object]], seconds: float) -> l
 
 
 def middle(values: Sequence[float]) -> float:
-    """The median."""
+    """Returns the median."""
     return percentile(values, 0.5)
 
 
 def geometric_mean(values: Sequence[float]) -> float:
-    """The mean of ratios."""
+    """Returns the geometric mean."""
     product = 1.0
     for value in values:
         product *= value ** (1 / len(values))

@@ -24,7 +24,7 @@ class Network:
 
     @bentoml.api
     def predict(self, x: str) -> str:
-        """One request."""
+        """Answers one request."""
         raw = base64.b64decode(x)
         array = np.frombuffer(raw, self.input["dtype"]).reshape(self.input["shape"])
         self.interpreter.set_tensor(self.input["index"], array)

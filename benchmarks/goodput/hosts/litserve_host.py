@@ -15,25 +15,25 @@ class Api(litserve.LitAPI):
     """The network, one interpreter in each worker."""
 
     def setup(self, device: str) -> None:
-        """Load it."""
+        """Loads the network."""
         self.interpreter = Interpreter(sys.argv[2], num_threads=1)
         self.interpreter.allocate_tensors()
         self.input = self.interpreter.get_input_details()[0]
         self.output = self.interpreter.get_output_details()[0]["index"]
 
     def decode_request(self, request: dict[str, str]) -> Any:
-        """The tensor."""
+        """Returns the tensor of a request."""
         raw = base64.b64decode(request["x"])
         return np.frombuffer(raw, self.input["dtype"]).reshape(self.input["shape"])
 
     def predict(self, x: Any) -> Any:
-        """Run."""
+        """Runs the network."""
         self.interpreter.set_tensor(self.input["index"], x)
         self.interpreter.invoke()
         return self.interpreter.get_tensor(self.output)
 
     def encode_response(self, output: Any) -> dict[str, str]:
-        """The answer."""
+        """Returns the answer as JSON has it."""
         return {"y": base64.b64encode(output.tobytes()).decode()}
 
 

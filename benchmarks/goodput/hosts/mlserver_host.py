@@ -17,7 +17,7 @@ class Network(MLModel):
     """The network, one interpreter in each worker."""
 
     async def load(self) -> bool:
-        """Load it."""
+        """Loads the network."""
         self.interpreter = Interpreter(self.settings.parameters.uri, num_threads=1)
         self.interpreter.allocate_tensors()
         self.input = self.interpreter.get_input_details()[0]
@@ -25,7 +25,7 @@ class Network(MLModel):
         return True
 
     async def predict(self, payload: InferenceRequest) -> InferenceResponse:
-        """One request."""
+        """Answers one request."""
         raw = base64.b64decode(payload.inputs[0].data[0])
         x = np.frombuffer(raw, self.input["dtype"]).reshape(self.input["shape"])
         self.interpreter.set_tensor(self.input["index"], x)

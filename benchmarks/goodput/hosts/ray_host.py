@@ -25,7 +25,7 @@ class Network:
         self.output = self.interpreter.get_output_details()[0]["index"]
 
     async def __call__(self, request: Request) -> Any:
-        """One request."""
+        """Answers one request."""
         x = np.frombuffer(await request.body(), self.input["dtype"]).reshape(self.input["shape"])
         self.interpreter.set_tensor(self.input["index"], x)
         self.interpreter.invoke()

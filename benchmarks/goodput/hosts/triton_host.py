@@ -14,13 +14,13 @@ from pytriton.triton import Triton, TritonConfig
 
 
 def tensor(name: str, details: Any) -> Tensor:
-    """What Triton is told of an input or output, without its first dimension."""
+    """Returns how Triton declares an input or output, without its first dimension."""
     shape = tuple(int(size) for size in details["shape"][1:])
     return Tensor(name=name, dtype=np.dtype(details["dtype"]).type, shape=shape)
 
 
 def instance(path: str) -> tuple[Callable[..., Any], Any, Any]:
-    """A function that runs the network, and what its input and output are."""
+    """Returns a function that runs the network, and the details of its input and output."""
     interpreter = Interpreter(path, num_threads=1)
     interpreter.allocate_tensors()
     taken, given = interpreter.get_input_details()[0], interpreter.get_output_details()[0]
