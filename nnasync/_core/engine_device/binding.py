@@ -39,7 +39,7 @@ from nnasync.tracing import Phase, span
 
 
 class Binding:
-    """One request with its arrays, and the calls that are bound to them and idle."""
+    """A request with its arrays, and the idle calls that are bound to them."""
 
     __slots__ = ("_inputs", "_made", "_open", "_outputs", "_plan", "flight", "idle", "reference")
 
@@ -62,37 +62,37 @@ class Binding:
 
     @property
     def is_settled(self) -> bool:
-        """Whether the shapes of all outputs are known before the run."""
+        """Returns whether the shapes of all outputs are known before the run."""
         return not self._open
 
     @property
     def is_free(self) -> bool:
-        """Whether none of its calls is in use."""
+        """Returns whether none of its calls is in use."""
         return len(self.idle) == self._made
 
     def take(self) -> BoundCall:
-        """A call that is not in use."""
+        """Returns a call that is not in use."""
         try:
             return self.idle.pop()
         except IndexError:
             return self._bound()
 
     def write(self, given: Sequence[Array]) -> None:
-        """Copy arrays to where the inputs are."""
+        """Copies arrays to where the inputs are."""
         write(self._inputs, given)
 
     def fail(self, call: BoundCall) -> None:
-        """Discard the effects of a call, because its execution failed."""
+        """Discards the effects of a call, because its execution failed."""
 
     def give_back(self, call: BoundCall) -> None:
         """Take a call back."""
         self.idle.append(call.successor() if self._open and isinstance(call, SizedCall) else call)
 
     def taker(self, fence: Fence) -> Callable[[BoundCall], object]:
-        """What takes a call back, and discards its effects unless its fence was signaled.
+        """Returns a callback that takes a call back.
 
-        The fence of a call that was refused is never settled. For managed buffers; other calls are
-        just given back.
+        It discards the effects unless the fence signaled. The fence of a call that was refused is
+        never settled. For managed buffers; other calls are just given back.
         """
 
         def take_back(call: BoundCall) -> None:
@@ -103,11 +103,11 @@ class Binding:
         return take_back
 
     def drop(self) -> None:
-        """Note that a call that was taken is not given back, and not in use any more."""
+        """Notes that a call that was taken is neither given back nor in use any more."""
         self._made -= 1
 
     def exchange(self, change: Callable[[BoundCall], BoundCall]) -> None:
-        """Have other calls in place of those that are idle; from any thread."""
+        """Replaces the idle calls by what `change` makes of them; from any thread."""
         self.flight = None  # It keeps the call that it was.
         for _ in range(len(self.idle)):
             try:
@@ -147,7 +147,7 @@ class SizedCall:
         self.shapes: tuple[OutputShape, ...] = ()
 
     def run(self, stop: StopFlag, given: Given = None) -> bool:
-        """Run, and note the shapes when it is over."""
+        """Runs, and keeps the output shapes when the run is over."""
         if not self._call.run(stop):
             return False
         shapes, outputs = self.shapes, self._outputs
@@ -165,19 +165,19 @@ class SizedCall:
         self._call.rewind()
 
     def successor(self) -> SizedCall:
-        """The same call for another run."""
+        """Returns the same call for another run."""
         return SizedCall(self._call, self._outputs)
 
 
 def _own(output: Target) -> Target:
-    """An output for one call; calls that run at once find shapes of their own."""
+    """Returns an output for one call: calls that run at once must not share shapes."""
     if isinstance(output, OutputBuffer):
         return OutputBuffer(output.memory, output.dtype, output.dimensions)
     return output
 
 
 def array_of(request: Request, argument: RequestArgument, operand: Operand) -> Array:
-    """The piece of a pool that an input names, as an array of the operand's type.
+    """Returns the piece of a pool that an input names, as an array of the operand's type.
 
     A length of 0 stands for the rest of the pool. Raises GeneralFailure for memory that cannot be
     read.
@@ -195,7 +195,7 @@ def array_of(request: Request, argument: RequestArgument, operand: Operand) -> A
 
 
 def target_of(request: Request, argument: RequestArgument, operand: Operand) -> Target:
-    """Where an output goes: an array if its shape is known, else the memory for it.
+    """Returns where an output goes: an array if its shape is known, else the memory for it.
 
     Raises OutputInsufficientSize where a known shape does not fit in, GeneralFailure for memory
     that cannot be written.
@@ -216,7 +216,7 @@ def target_of(request: Request, argument: RequestArgument, operand: Operand) -> 
 
 
 def bound_to_pools(name: str, plan: Plan, main: Subgraph, request: Request) -> Binding:
-    """A request whose pools are memory, bound to a plan; raises as `array_of` and `target_of`."""
+    """Binds a request whose pools are memory to a plan; raises as `array_of` and `target_of`."""
     operands = main.operands
     inputs = [
         None if argument.has_no_value else array_of(request, argument, operands[index])
@@ -236,7 +236,7 @@ class _Shaped(Protocol):
 
 
 def check_sizes(name: str, outputs: Sequence[_Shaped], operands: Sequence[Operand]) -> None:
-    """Raise OutputInsufficientSize where an output of known shape does not fit in."""
+    """Raises OutputInsufficientSize where an output of known shape does not fit in its memory."""
     sufficient = [
         not (isinstance(output, OutputBuffer) and is_fully_specified(operand.type, output.shape))
         for output, operand in zip(outputs, operands, strict=True)
@@ -252,7 +252,7 @@ def check_sizes(name: str, outputs: Sequence[_Shaped], operands: Sequence[Operan
 
 
 def _pixels(pool: Memory, dimensions: Shape) -> Array:
-    """The pixels of an RGB image, whose size has been checked."""
+    """Returns the pixels of an RGB image, whose size has been checked."""
     if not isinstance(pool, Pool) or pool.image_layout is None:
         raise GeneralFailure(f"an image of which only others know how it lies: {pool.name!r}")
     (pixels,) = pool.planes

@@ -25,7 +25,7 @@ else:
 
 
 class Bindings(dict[int, Binding]):
-    """By the `id` of a request what it is bound to; of one prepared model."""
+    """Keeps the bindings of one prepared model's requests, by the `id` of the request."""
 
     __slots__ = ("_buffers", "_model", "_name", "_owner", "_shapes", "plan")
 
@@ -54,23 +54,23 @@ class Bindings(dict[int, Binding]):
         self._buffers = buffers
 
     def open_plan(self) -> Plan:
-        """The plan; raises DeviceUnavailable when it is closed."""
+        """Returns the plan; raises DeviceUnavailable when it is closed."""
         if self.plan is None:
             raise because("closing", DeviceUnavailable(f"{self._name} is closed"))
         return self.plan
 
     def close(self) -> Plan | None:
-        """Forget all requests, and bind none any more; the plan, unless this was closed before."""
+        """Forgets all requests and closes; returns the plan, unless this was closed before."""
         plan, self.plan = self.plan, None
         self.clear()
         return plan
 
     def of(self, request: Request) -> Binding:
-        """What a request is bound to; raises what `bind` does."""
+        """Returns the binding of a request; raises what `bind` raises."""
         return self.get(id(request)) or self.bind(request)
 
     def bind(self, request: Request) -> Binding:
-        """Bind a request that is not yet, and keep that for as long as it lives.
+        """Binds a new request, and keeps the binding for as long as the request lives.
 
         Raises InvalidArgument for one that is not legal, OutputInsufficientSize, GeneralFailure for
         memory that cannot be used, DeviceUnavailable when closed.

@@ -56,7 +56,7 @@ Replace = Callable[[Sequence[bytes | memoryview], Sequence[bytes | memoryview]],
 
 
 class Compiled(Struct, frozen=True):
-    """How a plan was made: of which model, in which way, for what."""
+    """How a plan was made: from which model, in which lowering, for which preference."""
 
     model: Model
     lowering: Lowering | None = None
@@ -65,14 +65,14 @@ class Compiled(Struct, frozen=True):
 
 
 class Restored(Struct, frozen=True):
-    """A plan that came from files, and how it was made; the model is a skeleton."""
+    """A plan that was loaded from files, and how it was made; its model is a skeleton."""
 
     plan: Plan
     compiled: Compiled
 
 
 class _Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
-    """What the first model cache file holds."""
+    """The contents of the first model cache file."""
 
     format: int
     writer: str
@@ -83,7 +83,7 @@ class _Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_l
 
 
 def skeleton_of(model: Model) -> Model:
-    """The model as requests see it: inputs, outputs and states, without constants and operations.
+    """Returns the model as requests see it: ports and states, without constants and operations.
 
     It has one operation at most, a WHILE without operands, which says that a run may loop.
     """
@@ -149,7 +149,7 @@ def _duplicate(fd: int) -> int:
 
 
 def _mapped(files: Descriptors) -> CacheFiles:
-    """The contents of files; raises GeneralFailure if they cannot be mapped."""
+    """Returns the contents of files; raises GeneralFailure if they cannot be mapped."""
     try:
         return CacheFiles(tuple(map(view, files.model)), tuple(map(view, files.data)))
     except (OSError, ValueError) as error:
@@ -177,14 +177,14 @@ class _Updates:
     def __init__(
         self, write: Callable[[CacheFiles], str], begin: Callable[[Callable[[], None]], object]
     ) -> None:
-        """`begin` has a thread do something; `write` says why it failed, or ""."""
+        """Takes `begin`, which has a thread do something; `write` returns why it failed, or ""."""
         self._write = write
         self._begin = begin
         self._next: CacheFiles | None = None
         self._lock = threading.Lock()
 
     def update(self, files: CacheFiles) -> None:
-        """Have a thread write these files."""
+        """Has a thread write these files."""
         self._next = files
         self._begin(self._write_next)
 
@@ -219,7 +219,7 @@ class PlanFiles:
         self._state_directory = state_directory
 
     def fill(self, plan: Plan, compiled: Compiled, files: Descriptors) -> str:
-        """Write a plan to files; why that failed, "" if it did not."""
+        """Writes a plan to files; returns why that failed, "" if it did not."""
         try:
             self._check_counts(files)
             contents = self._contents(plan, compiled)
@@ -260,19 +260,22 @@ class PlanFiles:
             raise contained(error, f"{self._engine.name}, told of its cache files,") from error
 
     def amender(self, token: bytes, model: Sequence[int], data: Sequence[int]) -> Replace:
-        """What writes a client's files again, for `keep_late`; raises OSError."""
+        """Returns a function that writes a client's files again, for `keep_late`.
+
+        Raises OSError.
+        """
         files = _Handles(model, data)
         return lambda model, data: self._handles.amend(
             token, files.model, files.data, model=model, data=data
         )
 
     def get_ready(self) -> None:
-        """Import and make what `restore` needs, which would else do it."""
+        """Imports and makes ahead of time what `restore` needs."""
         self._engine.get_ready()
         msgpack_decoder(_Envelope)
 
     def restore(self, files: CacheFiles) -> Restored:
-        """The plan of files which are verified, and how it was made.
+        """Loads the plan from files which are verified, with how it was made.
 
         Raises InvalidArgument for wrong numbers of files, GeneralFailure where the files are not of
         this engine, its version and that of this library.
@@ -292,7 +295,7 @@ class PlanFiles:
         return Restored(plan, compiled)
 
     def save(self, token: bytes, plan: Plan, compiled: Compiled, files: Descriptors) -> str:
-        """Write a plan to a client's files and remember their digests; why that failed, or ""."""
+        """Saves a plan to a client's files with their digests; returns why that failed, or ""."""
         cache = self._handles
         try:
             self._check_counts(files)
@@ -303,7 +306,7 @@ class PlanFiles:
         return cache.save(token, files.model, files.data, model=contents.model, data=contents.data)
 
     def load(self, token: bytes, files: Descriptors) -> Restored:
-        """The plan that `save` wrote with this token.
+        """Loads the plan that `save` wrote with this token.
 
         Raises InvalidArgument for wrong numbers of files, GeneralFailure where the files differ
         from what was written, or are of other versions.
@@ -336,7 +339,7 @@ class PlanFiles:
             )
 
     def _contents(self, plan: Plan, compiled: Compiled) -> CacheFiles:
-        """The contents of all files; raises typed errors."""
+        """Returns the contents of all files; raises typed errors."""
         try:
             files = self._engine.serialize(plan)
         except Exception as error:
@@ -345,7 +348,7 @@ class PlanFiles:
         return self._enveloped(files, compiled)
 
     def _enveloped(self, files: CacheFiles, compiled: Compiled) -> CacheFiles:
-        """What an engine gave, with the envelope as the first file; raises GeneralFailure."""
+        """Returns an engine's files with the envelope as the first; raises GeneralFailure."""
         model = skeleton_of(compiled.model)
         if (len(files.model) + 1, len(files.data)) != self.counts:
             raise GeneralFailure(
@@ -363,7 +366,7 @@ class PlanFiles:
         return CacheFiles((msgspec.msgpack.encode(envelope), *files.model), files.data)
 
     def _opened(self, data: bytes | memoryview) -> Compiled:
-        """What an envelope says; raises GeneralFailure for one that another version wrote."""
+        """Decodes an envelope; raises GeneralFailure for one that another version wrote."""
         try:
             envelope = msgpack_decoder(_Envelope).decode(data)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -380,5 +383,5 @@ class PlanFiles:
 
 @functools.cache
 def library_version() -> str:
-    """The version of nnasync, which determines the format of cached plans."""
+    """Returns the version of nnasync, which determines the format of cached plans."""
     return version_of("nnasync") or "uninstalled"

@@ -100,27 +100,27 @@ class EngineDevice:
 
     @property
     def engine(self) -> Engine:
-        """The engine, which uses as many cores as the workers have; from any thread."""
+        """Returns the engine, which uses as many cores as the workers have; from any thread."""
         return (self._parts or self._made())[0]
 
     @property
     def _lowers(self) -> LoweringEngine | None:
-        """The engine, if it knows several ways to run a model."""
+        """Returns the engine if it knows several ways to run a model, else None."""
         return (self._parts or self._made())[2]
 
     @property
     def loads_in_ms(self) -> float:
-        """What the engine states: about how long its import and a small model take."""
+        """Returns what the engine states: about how long its import and a small model take."""
         return self.known.loads_in_ms
 
     @property
     def has_lowerings(self) -> bool:
-        """Whether the engine may know several ways to run a model."""
+        """Returns whether the engine may know several ways to run a model."""
         return self._lowers is not None
 
     @property
     def is_made(self) -> bool:
-        """Whether the engine is there; a late one is not before it is asked something."""
+        """Returns whether the engine exists; a late one does not before it is asked something."""
         return not isinstance(self.known, LateEngine) or self._parts is not None
 
     @property
@@ -128,9 +128,10 @@ class EngineDevice:
         return (self._parts or self._made())[1]
 
     def _made(self) -> tuple[Engine, PlanFiles | None, LoweringEngine | None]:
-        """The engine, its plan cache, and itself if it has lowerings; made once by the first user.
+        """Makes the engine at the first use.
 
-        Whether it has is found out once: to ask a protocol takes long.
+        Returns it, its plan cache, and itself if it has lowerings. Whether it has is found out
+        once: to ask a protocol takes long.
         """
         with self._making:
             if self._parts is None:
@@ -146,64 +147,64 @@ class EngineDevice:
 
     @property
     def name(self) -> str:
-        """Name of the engine."""
+        """Returns the name of the engine."""
         return self.known.name
 
     @property
     def version(self) -> str:
-        """Version of the engine."""
+        """Returns the version of the engine."""
         return self.known.version
 
     @property
     def type(self) -> DeviceType:
-        """Kind of hardware."""
+        """Returns the kind of hardware."""
         return self.known.type
 
     @property
     def feature_level(self) -> HalVersion:
-        """HAL 1.3."""
+        """Returns HAL 1.3."""
         return HalVersion.V1_3
 
     async def get_status(self) -> DeviceStatus:
-        """AVAILABLE until closed, then OFFLINE."""
+        """Returns AVAILABLE until the device is closed, then OFFLINE."""
         return DeviceStatus.OFFLINE if self.closed else DeviceStatus.AVAILABLE
 
     async def get_capabilities(self) -> Capabilities:
-        """Performance figures, as measured where they were."""
+        """Returns performance figures, measured ones where there are any."""
         return self._capabilities or self.engine.capabilities
 
     @property
     def is_calibrated(self) -> bool:
-        """Whether its figures were measured on this machine."""
+        """Returns whether its figures were measured on this machine."""
         return self._capabilities is not None
 
     async def get_supported_extensions(self) -> tuple[Extension, ...]:
-        """Extensions of the engine."""
+        """Returns the extensions of the engine."""
         return self.engine.extensions
 
     async def get_number_of_cache_files_needed(self) -> tuple[int, int]:
-        """`cache_files`, or (0, 0) without a state directory."""
+        """Returns `cache_files`, or (0, 0) without a state directory."""
         return self.cache_files if self._files and self._files.keeps_digests else (0, 0)
 
     @property
     def cache_files(self) -> tuple[int, int]:
-        """Numbers of files for `preserve` and `restore`; (0, 0) where the engine keeps no plans."""
+        """Returns the numbers of files for `preserve` and `restore`; (0, 0) if there are none."""
         return self._files.counts if self._files else (0, 0)
 
     @property
     def caches_late(self) -> bool:
-        """Whether plans may replace their files after they were prepared."""
+        """Returns whether plans may replace their files after they were prepared."""
         return self._files is not None and self._files.caches_late
 
     async def get_supported_operations(self, model: Model) -> tuple[bool, ...]:
-        """The engine's answers; a wrong number of answers counts as nothing supported.
+        """Returns the engine's answers; a wrong number of them counts as nothing supported.
 
         An operation whose constants lie in memory that cannot be read is not supported.
         """
         return await self._in_thread(lambda: support.supported(self.engine, self.name, model), None)
 
     async def why_not(self, model: Model) -> tuple[str | None, ...]:
-        """For each operation why the engine does not take it, as far as it says so; None else."""
+        """Returns for each operation why the engine does not take it, or None."""
         return await self._in_thread(lambda: support.why_not(self.engine, model), None)
 
     async def prepare_model(
@@ -268,7 +269,7 @@ class EngineDevice:
     async def preserve(
         self, plan: Plan, made: Compiled, model_fds: Sequence[int], data_fds: Sequence[int]
     ) -> str:
-        """Fill `cache_files` files with a plan of the engine; why that failed, or "".
+        """Writes a plan of the engine to `cache_files` files; returns why that failed, or "".
 
         The caller must verify the model cache files before restoring.
         """
@@ -280,7 +281,7 @@ class EngineDevice:
         )
 
     async def restore(self, deadline: Deadline | None, contents: CacheFiles) -> Restored:
-        """What `preserve` wrote to files, for `adopt`; what is in them now is verified.
+        """Loads what `preserve` wrote to files, for `adopt`; what is in them now is verified.
 
         The model is a skeleton: inputs, outputs and states. Raises InvalidArgument for wrong
         numbers of files, GeneralFailure where they are of other versions.
@@ -291,7 +292,7 @@ class EngineDevice:
         return await self._in_thread(lambda: files.restore(contents), deadline)
 
     def keep_late(self, plan: Plan, compiled: Compiled, replace: Replace) -> None:
-        """Let a plan that was preserved or restored replace its files later, if its engine does.
+        """Lets a plan that was preserved or restored replace its files later, if its engine does.
 
         `replace` stores what is given for the model cache and the data cache; why not, or "".
         Raises a typed error where the engine fails.
@@ -300,7 +301,7 @@ class EngineDevice:
             self._files.keep_late(plan, compiled, replace, self._begin)
 
     def _keep_late(self, plan: Plan, compiled: Compiled, config: PrepareModelConfig) -> None:
-        """The same for the files of a client, which are duplicated."""
+        """Lets a plan replace the files of a client later; their descriptors are duplicated."""
         if self.caches_late and self._files is not None:
             try:
                 replace = self._files.amender(config.token, config.model_cache, config.data_cache)
@@ -315,13 +316,13 @@ class EngineDevice:
             fence.add_callback(self._writings.discard)
 
     async def written(self) -> None:
-        """Wait for the cache files that plans have replaced."""
+        """Waits for the cache files that plans have replaced."""
         for fence in tuple(self._writings):
             with contextlib.suppress(NNError):
                 await fence
 
     def get_ready(self) -> None:
-        """Import the engine's plan loader on a thread, without waiting for it."""
+        """Imports the engine's plan loader on a thread, without waiting for it."""
 
         def ready() -> None:
             if self._files is not None:
@@ -332,7 +333,7 @@ class EngineDevice:
     async def lowerings(
         self, model: Model, preference: ExecutionPreference
     ) -> tuple[Lowering, ...]:
-        """The ways of the engine to run a supported model; none if it knows one way only."""
+        """Returns the engine's ways to run a supported model; none if it knows only one."""
         lowers = self._lowers
         if lowers is None:
             return ()
@@ -371,7 +372,7 @@ class EngineDevice:
             raise failure from failure.__cause__
 
     def _offered(self, model: Model, preference: ExecutionPreference) -> tuple[Lowering, ...]:
-        """The lowerings of the engine; none where it fails to say, or knows one way only."""
+        """Returns the lowerings of the engine; none if it fails to say, or knows one way only."""
         try:
             return tuple(self._lowers.lowerings(model, preference)) if self._lowers else ()
         except Exception as error:
@@ -381,7 +382,7 @@ class EngineDevice:
     def _plan(
         self, model: Model, preference: ExecutionPreference, lowering: Lowering | None
     ) -> Plan:
-        """A plan of a legal model, made on this thread."""
+        """Compiles a legal model to a plan on this thread."""
         engine, lowers = self.engine, self._lowers
 
         def compiled() -> Plan:
@@ -395,7 +396,7 @@ class EngineDevice:
         return self._timed(compiled)
 
     def _timed(self, compiled: Callable[[], Plan]) -> Plan:
-        """A plan; what the first one took is noted."""
+        """Makes a plan, and notes how long the first one took."""
         engine, began_ns = self.engine, time.thread_time_ns()
         before_ns = engine.loading_ns()
         plan = compiled()
@@ -415,7 +416,7 @@ class EngineDevice:
         health: Health | None = None,
         runs_inline: bool = True,
     ) -> EnginePreparedModel:
-        """A plan of this device's engine as a prepared model of this device.
+        """Returns a prepared model of this device over a plan of its engine.
 
         `name` and `concurrency` are those of the plan where other engines have a part in it. With
         `runs_inline` False no run is on the thread of a loop, such as one that waits for the loop.
@@ -436,7 +437,10 @@ class EngineDevice:
         return self._own(prepared)
 
     async def share(self, prepared: PreparedModel, priority: Priority) -> EnginePreparedModel:
-        """Another prepared model of the same plan; raises InvalidArgument, DeviceUnavailable."""
+        """Returns another prepared model of the same plan.
+
+        Raises InvalidArgument, DeviceUnavailable.
+        """
         self._check_open()
         validation.validate_priority(priority)
         if not isinstance(prepared, EnginePreparedModel) or prepared not in self._all_prepared():
@@ -456,7 +460,7 @@ class EngineDevice:
         input_roles: Sequence[BufferRole],
         output_roles: Sequence[BufferRole],
     ) -> Buffer:
-        """A buffer in the memory of the process, of any dimensions; `Buffers` has the rules.
+        """Allocates a buffer in the memory of the process, of any dimensions; see `Buffers`.
 
         Raises InvalidArgument for roles that are not legal, GeneralFailure for types of extensions,
         ResourceExhausted for what does not fit.
@@ -498,19 +502,19 @@ class EngineDevice:
             self._buffers.close()
 
     def trim(self) -> None:
-        """Have every prepared model give back scratch that it has not used since the last call."""
+        """Has every prepared model free scratch that it has not used since the last call."""
         self._end_orphans()
         for prepared in self._all_prepared():
             prepared.trim()
 
     def _sized(self, model: Model) -> Model:
-        """The model with what the engine says of operand types of its extensions."""
+        """Returns the model with what the engine says of operand types of its extensions."""
         if not model.extension_name_to_prefix:
             return model
         return extensions.sized(model, self.engine.extensions, self.name)
 
     def _end_orphans(self) -> None:
-        """Leave the fast states whose bursts were dropped."""
+        """Leaves the fast states whose bursts were dropped."""
         while self._orphans:
             for fast_state in self._orphans.popleft():
                 fast_state.leave()
@@ -523,7 +527,7 @@ class EngineDevice:
     def _compiled(
         self, model: Model, preference: ExecutionPreference, lowering: Lowering | None
     ) -> Plan:
-        """A plan of the engine, in a lowering that it offers."""
+        """Returns a plan of the engine, in a lowering that it offers."""
         engine = self.engine
         vlog.driver("%s: prepares %s", self.name, model.name or "a model")
         if lowering is None:
@@ -547,7 +551,7 @@ class EngineDevice:
         data_fds: Sequence[int],
         deadline: Deadline | None,
     ) -> str:
-        """Have a thread write cache files; why that failed."""
+        """Has a thread write cache files; returns why that failed."""
         try:
             return await self._with_files(write, model_fds, data_fds, deadline)
         except NNError as error:
@@ -560,7 +564,7 @@ class EngineDevice:
         data_fds: Sequence[int],
         deadline: Deadline | None,
     ) -> T:
-        """Have a thread work on duplicates of descriptors."""
+        """Has a thread work on duplicates of descriptors."""
         try:
             files = Descriptors(model_fds, data_fds)
         except OSError as error:
@@ -585,6 +589,6 @@ class EngineDevice:
 
 
 def _orphan(orphans: deque[list[FastState]], fast_states: list[FastState]) -> None:
-    """A prepared model is no more; on any thread, amidst anything."""
+    """Notes that a prepared model was dropped; may be called on any thread, at any point."""
     if fast_states:
         orphans.append(fast_states)

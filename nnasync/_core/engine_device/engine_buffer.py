@@ -28,17 +28,17 @@ class EngineBuffer:
 
     @property
     def token(self) -> int:
-        """What stands for the buffer in requests."""
+        """Returns the number that stands for the buffer in requests."""
         return self.managed.token
 
     @property
     def dimensions(self) -> Shape:
-        """Those of the contents; without contents what the allocation knew."""
+        """Returns the dimensions of the contents, or without contents those of the allocation."""
         return self.managed.dimensions
 
     @property
     def is_initialized(self) -> bool:
-        """Whether it has contents."""
+        """Returns whether the buffer has contents."""
         return self.managed.is_initialized
 
     async def copy_to(self, memory: Memory) -> None:
@@ -54,7 +54,7 @@ class EngineBuffer:
         await self._copied(copy, memory)
 
     async def close(self) -> None:
-        """Free the buffer; what runs with it goes on."""
+        """Frees the buffer; executions that use it go on."""
         self._free()
 
     async def _copied(self, copy: Callable[[], None], memory: Memory) -> None:

@@ -44,7 +44,7 @@ class EngineBurst:
 
     @property
     def is_hot(self) -> bool:
-        """Whether the device is in its fast state for this burst."""
+        """Returns whether the device is in its fast state for this burst."""
         return self._fast_state.is_hot
 
     def ask(self, request: Request, config: ExecutionConfig) -> ExecutionResult | None:
@@ -52,7 +52,7 @@ class EngineBurst:
         return self._run_now(request, config) if self.is_free() else None
 
     def is_free(self) -> bool:
-        """Whether nothing is under way; to be asked by a call of the burst, which it counts."""
+        """Returns whether nothing is under way; counts as a call of the burst."""
         fast_state = self._fast_state
         fast_state.is_used = True
         if not fast_state.is_hot:
@@ -62,7 +62,7 @@ class EngineBurst:
     def send(
         self, request: Request, config: ExecutionConfig, done: Callable[[Outcome], None]
     ) -> Callable[[], object]:
-        """Begin an execution, from any thread; returns how to cancel it.
+        """Begins an execution, from any thread; returns the function that cancels it.
 
         `done` hears of the outcome once, perhaps before this returns. Raises what keeps it from
         being begun.
@@ -86,7 +86,7 @@ class EngineBurst:
         return execution.cancel
 
     def _hold(self, execution: _Execution) -> Fence | None:
-        """Have later executions wait for this one; returns what it waits for itself."""
+        """Has later executions wait for this one; returns what it has to wait for itself."""
         with self._lock:
             if self._closed:
                 raise DeviceUnavailable("the burst is closed")
@@ -95,12 +95,12 @@ class EngineBurst:
         return merge(before) if len(before) > 1 else next(iter(before), None)
 
     def released(self, execution: _Execution) -> None:
-        """Note that the device has let go of the memory of an execution."""
+        """Notes that the device has let go of the memory of an execution."""
         with self._lock:
             self._held.discard(execution)
 
     def free(self, memory: Memory) -> None:
-        """Do nothing: bindings live as long as their requests."""
+        """Does nothing, since bindings live as long as their requests."""
 
     def close(self, error: NNError) -> None:
         """End the burst: what is under way is answered with the error."""
@@ -125,7 +125,7 @@ class _Execution:
         self.released = Fence()
 
     def reply(self, outcome: Outcome) -> None:
-        """Answer it; the first answer counts, on whichever thread."""
+        """Answers the execution; the first answer counts, on whichever thread."""
         try:
             done = self._done.pop()
         except IndexError:
@@ -133,12 +133,12 @@ class _Execution:
         done(outcome)
 
     def release(self) -> None:
-        """Let the next one begin."""
+        """Lets the next execution begin."""
         self._burst.released(self)
         self.released.signal()
 
     def cancel(self) -> None:
-        """Cancel it, unless it is over."""
+        """Cancels the execution, unless it is over."""
         if self.cancel_task is not None and not self.released.done:
             self.cancel_task()
 

@@ -17,7 +17,7 @@ FAST_STATE_LOOKS = 6
 
 
 class FastState:
-    """The fast state for one burst; its client's end of the burst is told by `belongs_to`."""
+    """The fast state of the device for one burst; `belongs_to` names the client's end of it."""
 
     __slots__ = ("_idle_looks", "_left", "_lock", "_owner", "_workers", "is_hot", "is_used")
 
@@ -33,17 +33,17 @@ class FastState:
         workers.enter_fast_state()
 
     def belongs_to(self, owner: object) -> None:
-        """Have the fast state end with this object, should it be dropped without closing."""
+        """Ends the fast state with this object, should that be dropped without closing."""
         self._owner = weakref.ref(owner)
 
     def touch(self) -> None:
-        """Note a call of the burst, which enters the fast state again if it was left."""
+        """Notes a call of the burst, which enters the fast state again if it was left."""
         self.is_used = True
         if not self.is_hot:
             self._set(hot=True)
 
     def look(self) -> bool:
-        """Called now and then, by the idle watchdog: whether the burst is still there."""
+        """Returns whether the burst still exists; the idle watchdog calls this now and then."""
         if self._owner is not None and self._owner() is None:
             self.leave()
         if self._left:
@@ -55,7 +55,7 @@ class FastState:
         return True
 
     def leave(self) -> None:
-        """End the fast state for good; idempotent."""
+        """Ends the fast state for good; may be repeated."""
         self._set(hot=False)
         self._left = True
 

@@ -18,7 +18,7 @@ from nnasync.scheduler import NEVER_NS, Job
 
 
 class DependencyFailed(GeneralFailure):
-    """A fence that the execution waited for failed; the first error of the chain is the cause."""
+    """Raised where a fence that the execution waited for failed; its first error is the cause."""
 
     reason = "dependency"
 
@@ -40,7 +40,7 @@ class ConcurrencyGate:
         self._letting_in = False
 
     def try_enter(self) -> bool:
-        """Take a place for a run on the calling thread, if there is one; `leave` gives it back."""
+        """Takes a place for a run on the calling thread, if there is one; `leave` gives it back."""
         if self._limit == 0:
             return True
         with self._lock:
@@ -57,7 +57,7 @@ class ConcurrencyGate:
             self._let_in()
 
     def submit(self, task: Task, *, held: bool) -> None:
-        """Let a task through, now or when there is room; a refusal of a held task settles it."""
+        """Lets a task through, now or when there is room; a refusal of a held task settles it."""
         try:
             if not self._limit or self._enters(task):
                 self._workers.submit(task)
@@ -69,7 +69,10 @@ class ConcurrencyGate:
             raise
 
     def submit_for_loop(self, task: Task) -> None:
-        """The same for what the loop of this thread waits for: where that lags, it ends sooner."""
+        """Lets a task through that the loop of this thread awaits.
+
+        It must end before the loop's lag.
+        """
         if task.deadline_ns == NEVER_NS:
             self.submit(task, held=False)
             return
@@ -83,7 +86,7 @@ class ConcurrencyGate:
             raise
 
     def _enters(self, task: Task) -> bool:
-        """Whether there is room now; if not, the task has been put among those that wait."""
+        """Returns whether there is room now; if not, the task waits."""
         giver: Job | None = None
         with self._lock:
             enters = self._inside < self._limit and not self._waiting
@@ -107,7 +110,7 @@ class ConcurrencyGate:
         self._let_in()
 
     def _let_in(self) -> None:
-        """Let tasks in while there is room; one loop for all, as a refused one leaves at once."""
+        """Lets waiting tasks in while there is room; refused ones leave at once."""
         with self._lock:
             if self._letting_in:
                 return
@@ -147,7 +150,7 @@ class Dependencies:
         self._lock = threading.Lock()
 
     def met(self, fence: Fence) -> None:
-        """Count one dependency as met; one that failed settles the task."""
+        """Counts one dependency as met; one that failed settles the task."""
         task = self._task
         if task is None:
             return
@@ -161,7 +164,7 @@ class Dependencies:
         self._ready(task)
 
     def forget(self) -> None:
-        """Let go of a task that is over: fences may keep this object for long, or for ever."""
+        """Drops a task that is over, since fences may keep this object for long."""
         self._task = None
 
     def _ready(self, task: Task) -> None:

@@ -13,7 +13,7 @@ from nnasync.hal import DeviceType, Struct
 
 
 class LateEngine(Struct, frozen=True):
-    """What an engine will say of itself, and how it is made, which must not fail."""
+    """The description of an engine that is made later, and how it is made, which must not fail."""
 
     name: str
     version: str

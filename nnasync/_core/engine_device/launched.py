@@ -10,7 +10,7 @@ from nnasync.hal import NOT_AVAILABLE, ErrorStatus, Timing
 
 
 class Done:
-    """An execution that ran within its launch."""
+    """The task of an execution that ran within its launch."""
 
     __slots__ = ("fence", "finished_ns", "launched_ns")
 
@@ -21,12 +21,12 @@ class Done:
 
     @property
     def ready_ns(self) -> int:
-        """It waited for nothing."""
+        """Returns 0, since it waited for nothing."""
         return self.launched_ns
 
     @property
     def started_ns(self) -> int:
-        """It was not queued."""
+        """Returns 0, since it was not queued."""
         return self.launched_ns
 
 
@@ -42,7 +42,7 @@ class Launched:
 
     @property
     def fence(self) -> Fence:
-        """Signaled when the outputs are written."""
+        """Returns the fence that is signaled when the outputs are written."""
         return self._task.fence
 
     def cancel(self) -> None:
@@ -51,7 +51,7 @@ class Launched:
             self._workers.abandon(self._task)
 
     async def get_execution_info(self) -> ExecutionInfo:
-        """Status and timings; raises BadState while the fence is pending."""
+        """Returns status and timings; raises BadState while the fence is pending."""
         task = self._task
         failed = failed_info(task.fence)
         if failed is not None or not self._measure:
@@ -64,7 +64,7 @@ class Launched:
 
 
 def timing_of(task: Task | Done, since_ns: int) -> Timing:
-    """Durations of a finished task: running, and since a point in time."""
+    """Returns the durations of a finished task: running, and since a point in time."""
     if not task.finished_ns:
         return Timing(NOT_AVAILABLE, NOT_AVAILABLE)
     return Timing(task.finished_ns - task.started_ns, task.finished_ns - since_ns)

@@ -16,7 +16,7 @@ from nnasync.scheduler import Estimate
 
 
 class Level:
-    """What executions of one priority have in common: the priority, and how long they take.
+    """A priority, with the estimate of its executions.
 
     Runs of LOW give way, to others and to the system, so the estimates of the others know nothing
     of them.
@@ -38,19 +38,19 @@ class _User(Protocol):
 
 
 class PlanUsers:
-    """Who uses a plan, weakly: its scratch memory may go when none of them needs it."""
+    """The users of a plan, held weakly: its scratch memory may be freed when none needs it."""
 
     def __init__(self) -> None:
         self._users: weakref.WeakSet[_User] = weakref.WeakSet()
         self._lock = renewed_in_child(threading.Lock())
 
     def join(self, user: _User) -> None:
-        """Note a prepared model."""
+        """Notes a prepared model that uses the plan."""
         with self._lock:
             self._users.add(user)
 
     def leave(self, user: _User) -> bool:
-        """Note that one was closed; whether it was the last."""
+        """Notes that a prepared model was closed; returns whether it was the last."""
         with self._lock:
             self._users.discard(user)
             is_last = not self._users
@@ -60,12 +60,12 @@ class PlanUsers:
 
     @property
     def runs(self) -> int:
-        """How many executions of the plan have run."""
+        """Returns how many executions of the plan have run."""
         return sum(level.estimate.samples for user in self._all() for level in user.levels)
 
     @property
     def is_hot(self) -> bool:
-        """Whether the device is in its fast state for one of their bursts."""
+        """Returns whether the device is in its fast state for one of their bursts."""
         return any(each.is_hot for user in self._all() for each in tuple(user.fast_states))
 
     def _all(self) -> list[_User]:
@@ -74,7 +74,7 @@ class PlanUsers:
 
 
 def has_loops(model: Model) -> bool:
-    """Whether it has a WHILE: how long that takes depends on its data."""
+    """Returns whether a model has a WHILE, whose duration depends on its data."""
     # Those of extensions first: the table of operations is large, and a file kept whole has none.
     return any(
         not hal.is_extension(operation.type) and operation.type == hal.OperationType.WHILE

@@ -105,7 +105,7 @@ class EnginePreparedModel:
         self._begin_anew(plan, priority, Estimate())
 
     def _begin_anew(self, plan: Plan, priority: Priority, estimate: Estimate) -> None:
-        """Make what each prepared model of a plan has for itself."""
+        """Initializes the parts that prepared models of one plan do not share."""
         self.usual = Level(priority, estimate)
         self.by_priority = {priority: self.usual}
         """What is known of executions of each priority; their tasks are known by this owner."""
@@ -123,7 +123,7 @@ class EnginePreparedModel:
         self._workers.expect(priority, self)
 
     def twin(self, priority: Priority) -> EnginePreparedModel:
-        """Another prepared model of the same plan, of another priority; closed on its own.
+        """Returns another prepared model of the same plan, of another priority; closed on its own.
 
         It begins with what this one has learnt of the runs. Raises DeviceUnavailable when closed.
         """
@@ -134,39 +134,39 @@ class EnginePreparedModel:
 
     @property
     def model(self) -> Model:
-        """The model that was prepared."""
+        """Returns the model that was prepared."""
         return self._model
 
     @property
     def estimate(self) -> Estimate:
-        """What one execution of its own priority is expected to take."""
+        """Returns the estimate for executions of its own priority."""
         return self.usual.estimate
 
     @property
     def levels(self) -> list[Level]:
-        """What is known of executions of each priority that there were, most urgent first."""
+        """Returns the estimates of all priorities that were used, most urgent first."""
         return sorted(self.by_priority.values(), key=lambda level: -level.priority)
 
     @property
     def priority(self) -> Priority:
-        """The priority of executions that do not say another one."""
+        """Returns the priority of executions that do not state another one."""
         return self.usual.priority
 
     def limit(self, most_urgent: Priority) -> None:
-        """Have no execution of a higher priority than this one, whatever is asked for."""
+        """Limits the priority of executions to this one, whatever is asked for."""
         self._most_urgent = most_urgent
         self.usual = self._level(min(self.usual.priority, most_urgent))
 
     async def execute(
         self, request: Request, config: ExecutionConfig = DEFAULT_CONFIG
     ) -> ExecutionResult:
-        """Run on a worker."""
+        """Runs on a worker."""
         return await self._on_worker(request, config)
 
     async def _on_worker(
         self, request: Request, config: ExecutionConfig, *, is_spread: bool = False
     ) -> ExecutionResult:
-        """Run on a worker, or on the thread of a loop too where it `is_spread`."""
+        """Runs on a worker, or where it `is_spread` perhaps on the thread of a loop."""
         binding = self._bindings.get(id(request)) or self._bindings.bind(request)
         task = self._task(binding, config)
         task.is_spread = is_spread and self._workers.loop_share.arm()
@@ -188,13 +188,13 @@ class EnginePreparedModel:
     def execute_beside(
         self, request: Request, config: ExecutionConfig = DEFAULT_CONFIG
     ) -> Awaitable[ExecutionResult]:
-        """Run beside others, on whichever thread is free first: a worker, or this one."""
+        """Runs beside others, on whichever thread is free first: a worker, or this one."""
         return self._on_worker(request, config, is_spread=True)
 
     async def execute_synchronously(
         self, request: Request, config: ExecutionConfig = DEFAULT_CONFIG
     ) -> ExecutionResult:
-        """Run on the calling thread if that is cheaper than a worker, else on a worker."""
+        """Runs on the calling thread if that is cheaper than a worker, else on a worker."""
         level = self.usual if config.priority is None else self._level(config.priority)
         admission = self._admission(level, deadline_ns=config.deadline_ns)
         if admission is NEXT_TURN:
@@ -208,7 +208,7 @@ class EnginePreparedModel:
         return await run(request, config)
 
     def check_room(self, priority: Priority | None = None, deadline_ns: int = NEVER_NS) -> None:
-        """Raise Refused if an execution would find the queue full, or could not be ready in time.
+        """Raises Refused if an execution would find the queue full, or could not end in time.
 
         Nothing is said where executions are so short that they do not go there.
         """
@@ -217,12 +217,12 @@ class EnginePreparedModel:
             self._workers.check_room(Job(level.priority, level.estimate, deadline_ns, self.client))
 
     def has_let_go(self, request: Request) -> bool:
-        """Whether no execution of this request is under way; for requests that were executed."""
+        """Returns whether no execution of this request is under way; for executed requests."""
         binding = self._bindings.get(id(request))
         return binding is None or binding.is_free
 
     def bind(self, request: Request, *, tries: bool = True) -> None:
-        """Validate and bind a request before its first execution, and run it once as a trial.
+        """Binds a request before its first execution, and runs it once as a trial.
 
         The trial reads arbitrary data from its memory, so its failure means nothing. A plan that
         nobody has measured is tried, and measured, where its engine `tries_ahead`.
@@ -252,7 +252,7 @@ class EnginePreparedModel:
         calls: Callable[[int, Deadline | None], Awaitable[object]],
         deadline: Deadline | None = None,
     ) -> int:
-        """Make this many calls of the network, so that the application's first call is fast.
+        """Makes this many calls of the network, so that the application's first call is fast.
 
         Returns how many more such calls this thread must make at once.
         """
@@ -270,7 +270,7 @@ class EnginePreparedModel:
             self.is_counted = True
 
     def runs_here_now(self) -> bool:
-        """Whether an execution that began now would run on this thread."""
+        """Returns whether an execution that began now would run on this thread."""
         enters = self._admission(self.usual, arrives=False) is RUN and self._gate.try_enter()
         if enters:
             self._gate.leave()
@@ -282,7 +282,7 @@ class EnginePreparedModel:
         config: ExecutionConfig,
         given: Sequence[Array] | None = None,
     ) -> ExecutionResult | None:
-        """Run on this thread if that is cheaper than a hop, else None."""
+        """Runs on this thread and returns the result if that is cheaper than a hop, else None."""
         gate = self._gate
         level = self.usual if config.priority is None else self._level(config.priority)
         admission = self._admission(level, deadline_ns=config.deadline_ns)
@@ -291,7 +291,7 @@ class EnginePreparedModel:
         return self._run_inline(request, config, level, given)
 
     def quick_run(self, request: Request) -> QuickRun | None:
-        """The shortest way to run a request on this thread, where there is one."""
+        """Returns what runs a request on this thread at the least cost, or None."""
         if self.client or not self._gate.is_open or not self.runs_here:
             return None
         binding = self._bindings.of(request)
@@ -301,7 +301,10 @@ class EnginePreparedModel:
         return QuickRun(self, request, binding, *shared, self._health, self._name)
 
     def launch_now(self, request: Request, config: ExecutionConfig) -> Launched | None:
-        """Launch and run on this thread if that is cheaper than waking another; otherwise None."""
+        """Launches and runs on this thread if that is cheaper than waking another.
+
+        Else returns None.
+        """
         level = self.usual if config.priority is None else self._level(config.priority)
         settled = self._settled or self._is_settled(request)
         budget_ns = self._inline.launch_budget_ns
@@ -326,7 +329,7 @@ class EnginePreparedModel:
         wait_for: Sequence[Fence] = (),
         config: ExecutionConfig = DEFAULT_CONFIG,
     ) -> Launched:
-        """Launch behind fences; an execution that is ready and cheap has already run on return."""
+        """Launches behind fences; an execution that is ready and cheap has run on return."""
         if not self._is_settled(request):
             raise InvalidArgument(f"{self._name}: a fenced execution needs fully specified outputs")
         pending = [fence for fence in wait_for if not fence.done or fence.error is not None]
@@ -343,7 +346,7 @@ class EnginePreparedModel:
         wait_for: Sequence[Fence] = (),
         config: ExecutionConfig = DEFAULT_CONFIG,
     ) -> Launched:
-        """Launch behind fences, from any thread; nothing runs on that."""
+        """Launches behind fences, from any thread; nothing runs on that thread."""
         task = self._task(self._bindings.of(request), config)
         if not wait_for:
             self._gate.submit(task, held=False)
@@ -362,7 +365,7 @@ class EnginePreparedModel:
     async def configure_execution_burst(
         self, callback: BurstCallback, request_channel: Channel, result_channel: Channel
     ) -> BurstContext:
-        """Serve a burst; the device is in its fast state until it is closed, or idle for long."""
+        """Serves a burst; the device is in its fast state until it is closed, or idle for long."""
         return self.serve_burst(callback, request_channel, result_channel)
 
     def serve_burst(
@@ -373,7 +376,7 @@ class EnginePreparedModel:
         *,
         ordered: bool = True,
     ) -> EngineBurstContext:
-        """The same, at once and from any thread; unless `ordered`, requests run side by side."""
+        """Serves a burst at once, from any thread; unless `ordered`, requests run side by side."""
         self._bindings.open_plan()
         fast_state = FastState(self._workers)
         server = bursts.BurstServer(
@@ -390,7 +393,7 @@ class EnginePreparedModel:
         return context
 
     def open_burst(self) -> EngineBurst:
-        """A burst of who has this in its process: it takes requests as they are."""
+        """Opens a burst for a client in this process, whose requests need no messages."""
         self._bindings.open_plan()
         fast_state = FastState(self._workers)
         burst = EngineBurst(self.run_now, self.begin, fast_state)
@@ -399,11 +402,14 @@ class EnginePreparedModel:
 
     @property
     def fast_states(self) -> list[FastState]:
-        """The fast states of its bursts, a list that outlives it."""
+        """Returns the fast states of its bursts, in a list that outlives the prepared model."""
         return self._fast_states
 
     async def close(self) -> None:
-        """Release the bindings and the plan's scratch memory; executions in flight are answered."""
+        """Releases the bindings and the plan's scratch memory.
+
+        Executions in flight are answered.
+        """
         plan = self._bindings.close()
         self.runs_here = False
         text = f"{self._name} was closed while this was in flight"
@@ -416,7 +422,7 @@ class EnginePreparedModel:
             plan.trim()
 
     def trim(self) -> None:
-        """Give scratch back that was not used since the last call; a hot burst keeps it."""
+        """Frees scratch that was not used since the last call; a hot burst keeps it."""
         plan = self._bindings.plan
         over = [fast_state for fast_state in tuple(self._fast_states) if not fast_state.look()]
         for fast_state in over:
@@ -429,12 +435,12 @@ class EnginePreparedModel:
             self.leave_stages()
 
     def leave_stages(self) -> None:
-        """Have idle calls go straight to the last plan, where that has taken over."""
+        """Lets idle calls go straight to the last plan, where that has taken over."""
         for binding in tuple(self._bindings.values()):
             binding.exchange(bare)
 
     def _is_settled(self, request: Request) -> bool:
-        """Whether model and request together state the shapes of all outputs."""
+        """Returns whether model and request together state the shapes of all outputs."""
         if self._settled:
             return True
         return len(request.outputs) != len(self.shapes) or all(
@@ -463,7 +469,7 @@ class EnginePreparedModel:
         )
 
     def _level(self, priority: Priority) -> Level:
-        """What executions of this priority have in common; `usual` is that of its own priority."""
+        """Returns the level of this priority; `usual` is that of its own priority."""
         priority = min(priority, self._most_urgent)
         level = self.by_priority.get(priority)
         if level is None:
@@ -479,7 +485,7 @@ class EnginePreparedModel:
         level: Level,
         given: Sequence[Array] | None = None,
     ) -> ExecutionResult | None:
-        """Run on this thread after the gate was entered; None if a worker must run the fallback."""
+        """Runs on this thread inside the gate; returns None if a worker must run the fallback."""
         measure = config.measure
         entered_ns = now_ns() if measure else 0
         try:
@@ -537,7 +543,7 @@ class EnginePreparedModel:
         reply: Callable[[Outcome], None],
         release: Callable[[], None],
     ) -> Callable[[], None] | None:
-        """Begin one execution of a burst, from any thread (`burst.Begin`)."""
+        """Begins one execution of a burst, from any thread (`burst.Begin`)."""
         task = self._task(self._bindings.of(request), config)
 
         def answer(fence: Fence) -> None:

@@ -25,7 +25,7 @@ from nnasync.hal import NEVER_NS, Array, OutputShape, Request
 
 
 class _Owner(Protocol):
-    """The prepared model."""
+    """The prepared model, as far as its quick runs use it."""
 
     usual: Level
     runs_here: bool
@@ -39,7 +39,7 @@ class _Owner(Protocol):
 
 
 class QuickRun:
-    """Runs one request here and now, again and again, or says that this is not the moment.
+    """Runs one request repeatedly on the current thread, where the moment permits it.
 
     To be used on the thread that made it. It keeps the request.
     """
@@ -89,7 +89,7 @@ class QuickRun:
         """Those of the last run, whether they were known before it or not."""
 
     def run(self, given: Sequence[Array] | None, deadline_ns: int) -> bool:
-        """Run: the outputs are written, or nothing has happened (False).
+        """Runs and writes the outputs; returns False if nothing has happened.
 
         `given` are arrays to be read in place of the inputs. Raises what an execution raises.
         """
@@ -148,7 +148,7 @@ class QuickRun:
         return where is not None
 
     async def run_beside(self, request: Request, deadline_ns: int = NEVER_NS) -> None:
-        """Run another request, on a worker or whichever thread is free first, as was told last."""
+        """Runs another request beside others, on whichever thread is free first."""
         workers, lane, is_spread = self._workers, self._lane, self._is_spread
         binding = self._bindings.get(id(request)) or self._bindings.bind(request)
         flight = self._flight(binding, deadline_ns)
@@ -185,7 +185,7 @@ class QuickRun:
             binding.flight = flight
 
     def _flight(self, binding: Binding, deadline_ns: int) -> Flight:
-        """An execution on its way: the last one of the same request once more, if that is over."""
+        """Returns a flight for a request: its last one again, if that is over."""
         usual, flight, idle = self._owner.usual, binding.flight, binding.idle
         call = idle.pop() if idle else binding.take()
         binding.flight = None

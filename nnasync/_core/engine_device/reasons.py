@@ -34,7 +34,7 @@ _GRAPHS = {
 
 
 async def explained(device: Device, model: Model, answers: Sequence[bool]) -> tuple[str, ...]:
-    """For each operation of the main subgraph why a device does not take it, "" where it does.
+    """Returns for each operation why a device does not take it, "" where it does.
 
     `answers` are what the device said to `get_supported_operations`. A device that fails to explain
     is spoken for; only a MissedDeadline of its caller's goes on.
@@ -52,7 +52,7 @@ async def explained(device: Device, model: Model, answers: Sequence[bool]) -> tu
 def reasons_of(
     model: Model, answers: Sequence[bool], said: object = None, *, note: str = ""
 ) -> tuple[str, ...]:
-    """The driver's checked reasons, with a default text where it gives none; "" where supported.
+    """Returns the driver's checked reasons, with a default where it gives none; "" where supported.
 
     `note` is the text for an operation without a reason.
     """
@@ -67,26 +67,26 @@ def reasons_of(
 
 
 def first_of(reasons: Sequence[str]) -> tuple[str, ...]:
-    """Reasons as they are sent to another process, which is spared more than `MOST_SENT`."""
+    """Returns reasons as they are sent to another process: beyond `MOST_SENT` they are empty."""
     told = itertools.count()
     return tuple(reason if reason and next(told) < MOST_SENT else "" for reason in reasons)
 
 
 def one_line(text: str) -> str:
-    """A text of a driver as one line of printable characters, cut where it is too long."""
+    """Returns a driver's text as one line of printable characters, cut where it is too long."""
     line = " ".join(text[: 4 * LONGEST].split())
     line = "".join(c if c.isprintable() else "?" for c in line)
     return line if len(line) <= LONGEST else f"{line[: LONGEST - 4]} ..."
 
 
 def miscounted(got: int, count: int) -> str:
-    """That an engine said of the wrong number of operations whether it supports them."""
+    """Returns the message that an engine answered for a wrong number of operations."""
     fault = _wrong_length("supported_operations", got, count, "answer")
     return f"{fault}: a mistake of the driver, nothing is supported"
 
 
 def asked(engine: Engine, model: Model) -> tuple[object, str]:
-    """What an engine says to `why_not`, None if nothing, and why it fails to say it."""
+    """Returns an engine's answer to `why_not`, or None and why it failed to answer."""
     try:
         return engine.why_not(model), ""
     except (Exception, SystemExit) as error:
@@ -98,7 +98,7 @@ def _wrong_length(what: str, got: int, count: int, thing: str) -> str:
 
 
 def _fault(said: object, count: int) -> str:
-    """The mistake in a driver's answer as a whole."""
+    """Returns the mistake in a driver's answer as a whole; empty if there is none."""
     if isinstance(said, str | bytes) or not isinstance(said, Sequence):
         return f"why_not gave {type(said).__name__}, it must give a list with a text or None each"
     if len(said) != count:
@@ -122,7 +122,7 @@ def _reason(model: Model, operation: hal.Operation, said: object, note: str) -> 
 
 
 def _file(model: Model, operation: hal.Operation, kind: str, extension: str) -> str:
-    """A whole file; its operand is called by what it is and why it was not translated."""
+    """Returns why an operation that is a whole file is not taken: only one extension runs it."""
     label = one_line(model.main.operands[operation.inputs[-1]].name) if operation.inputs else ""
     told = f" ({label})" if label else ""
     return f"a whole {kind} file{told}, which only a device with the extension {extension} runs"

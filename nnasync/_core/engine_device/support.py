@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 def supported(engine: Engine, name: str, model: Model) -> tuple[bool, ...]:
-    """The supported operations of a model; a mistake in the answer is logged with the name."""
+    """Returns which operations of a model are supported; logs mistakes in the engine's answer."""
     answers, fault = _asked(engine, model)
     if fault:
         logger.warning("%s: %s", name, fault)
@@ -28,7 +28,7 @@ def supported(engine: Engine, name: str, model: Model) -> tuple[bool, ...]:
 
 
 def why_not(engine: Engine, model: Model) -> tuple[str | None, ...]:
-    """Mistakes of the driver first, then unreadable memory, then the driver's reasons."""
+    """Returns reasons: mistakes of the driver first, then unreadable memory, then its own."""
     answers, fault = _asked(engine, model)
     if fault:
         texts = reasons.reasons_of(model, answers, (fault,) * len(answers))
@@ -43,7 +43,7 @@ def why_not(engine: Engine, model: Model) -> tuple[str | None, ...]:
 
 
 def _asked(engine: Engine, model: Model) -> tuple[tuple[bool, ...], str]:
-    """The supported operations of a model, and the mistakes in the engine's answer."""
+    """Returns which operations of a model are supported, and the mistakes in the answer."""
     readable, have_memory = validation.supportable(model)
     nothing = (False,) * len(have_memory)
     try:

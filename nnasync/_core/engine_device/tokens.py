@@ -34,7 +34,7 @@ from nnasync.hal import Array, Model, OutputShape, Request
 
 
 class _Bound:
-    """A call of the plan, where its outputs go, and the memory for which it was made."""
+    """A call of the plan, where its outputs go, and for which memory it was made."""
 
     __slots__ = ("call", "memories", "outputs")
 
@@ -47,7 +47,7 @@ class _Bound:
 
 
 class TokenBinding(Binding):
-    """One request with tokens, and its calls that are idle."""
+    """A request with tokens of buffers, and its idle calls."""
 
     __slots__ = (
         "__weakref__",
@@ -121,11 +121,11 @@ class TokenBinding(Binding):
 
     @property
     def outputs(self) -> Sequence[Target | Use]:
-        """Where the outputs go, or the uses of buffers for them."""
+        """Returns where the outputs go, or the uses of buffers for them."""
         return self._uses[1]
 
     def take(self) -> BoundCall:
-        """A call for one run; raises InvalidArgument if a buffer has been closed."""
+        """Returns a call for one run; raises InvalidArgument if a buffer has been closed."""
         try:
             call = self._steady.pop()
         except IndexError:
@@ -139,19 +139,19 @@ class TokenBinding(Binding):
         return SteadyCall(self) if self._has_steady_calls else TokenCall(self)
 
     def fail(self, call: BoundCall) -> None:
-        """Leave the output buffers without contents, unless somebody has written to them since."""
+        """Invalidates the output buffers' contents, unless somebody has written to them since."""
         if isinstance(call, SteadyCall | TokenCall):
             self.claims.void(self.claim.writes, call.tick)
 
     def give_back(self, call: BoundCall) -> None:
-        """Take back what may run again."""
+        """Takes back a call that may run again."""
         if call.__class__ is SteadyCall:
             self._steady.append(call)
             if self._is_over:
                 self._steady.clear()
 
     def drop(self) -> None:
-        """Let go of the buffers' memory: one of them is closed."""
+        """Drops the buffers' memory, because one of them is closed."""
         self._is_over = True
         self._ready.clear()
         self._steady.clear()
@@ -159,7 +159,7 @@ class TokenBinding(Binding):
     # -- for its calls
 
     def release(self, outputs: Sequence[Target]) -> tuple[int, tuple[OutputShape, ...]]:
-        """Release the claims with the results of a run; returns the tick and the shapes.
+        """Releases the claims with the results of a run; returns the tick and the shapes.
 
         Raises GeneralFailure where the buffers cannot have what was written; they have no contents
         then.
@@ -178,7 +178,7 @@ class TokenBinding(Binding):
         return self.claims.end(self.claim, written), shapes
 
     def bound(self) -> _Bound:
-        """A call of the plan on the memory of the buffers, which are claimed; they get enough."""
+        """Returns a call of the plan on the claimed buffers, which get enough memory."""
         while True:
             try:
                 return self._bound_now()
@@ -186,7 +186,7 @@ class TokenBinding(Binding):
                 self.grow(error)
 
     def _bound_now(self) -> _Bound:
-        """A call on the memory that the buffers have."""
+        """Returns a call on the memory that the buffers have."""
         found = self._idle_call()
         for use in self.outputs:
             if isinstance(use, Use) and use.is_settled:
@@ -211,13 +211,13 @@ class TokenBinding(Binding):
             return None
 
     def keep(self, bound: _Bound) -> None:
-        """Keep a call for the next run."""
+        """Keeps a call for the next run."""
         self._ready.append(bound)
         if self._is_over:
             self._ready.clear()
 
     def grow(self, error: OutputInsufficientSize) -> None:
-        """Give buffers the memory that a run lacked; raises where that is not the remedy."""
+        """Gives buffers the memory that a run lacked; raises where that is not the remedy."""
         lacking = [
             (use, found.dimensions)
             for use, found in zip(self.outputs, error.output_shapes, strict=False)
@@ -235,7 +235,7 @@ class TokenBinding(Binding):
 
 
 class SteadyCall(BoundCall):
-    """Runs of a request whose buffers keep their memory and their dimensions, one after another.
+    """Runs of a request whose buffers keep their memory and dimensions, one after another.
 
     Changes of its output buffers up to `tick` are those that it knows of; none if it was refused.
     """
@@ -251,7 +251,7 @@ class SteadyCall(BoundCall):
         self._has_begun = False
 
     def run(self, stop: StopFlag, given: Given = None) -> bool:
-        """Claim the buffers, run, and leave them as the run has."""
+        """Claims the buffers, runs, and releases them as the run leaves them."""
         if not self._has_begun:
             try:
                 self._claims.begin(self._claim)
@@ -278,7 +278,7 @@ class SteadyCall(BoundCall):
         return True
 
     def rewind(self) -> None:
-        """Discard a stopped or failed run: its output buffers have no contents."""
+        """Discards a stopped or failed run: its output buffers have no contents."""
         if not self._has_begun:
             return
         self._has_begun = False
@@ -301,7 +301,7 @@ class TokenCall(SizedCall):
         self._bound: _Bound | None = None
 
     def run(self, stop: StopFlag, given: Given = None) -> bool:
-        """Claim the buffers, run, and leave them as the run has."""
+        """Claims the buffers, runs, and releases them as the run leaves them."""
         bound = self._bound or self._begun()
         try:
             while True:
@@ -322,7 +322,7 @@ class TokenCall(SizedCall):
         return True
 
     def rewind(self) -> None:
-        """Discard a stopped or failed run: its output buffers have no contents."""
+        """Discards a stopped or failed run: its output buffers have no contents."""
         bound, self._bound = self._bound, None
         if bound is not None:
             try:

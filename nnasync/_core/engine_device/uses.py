@@ -21,35 +21,35 @@ class Use(msgspec.Struct, frozen=True):
 
     @property
     def is_settled(self) -> bool:
-        """Whether all dimensions are known."""
+        """Returns whether all dimensions are known."""
         return hal.is_fully_specified(self.buffer.type, self.dimensions)
 
     @property
     def nbytes(self) -> int:
-        """The contents as bytes, if the dimensions are known."""
+        """Returns the size of the contents in bytes, if the dimensions are known."""
         return hal.byte_size(self.buffer.type, self.dimensions)
 
     @property
     def shape(self) -> Shape:
-        """Named like an array's attribute, so that callers need not tell them apart."""
+        """Returns the dimensions under the name that arrays have for them."""
         return self.dimensions
 
     def array(self) -> Array:
-        """The contents; their dimensions must be known."""
+        """Returns the contents as an array; their dimensions must be known."""
         dtype = hal.dtype_of(self.buffer.type)
         count = int(np.prod(self.dimensions, dtype=np.int64))
         memory = self.buffer.memory[: count * dtype.itemsize]
         return memory.view(dtype).reshape(self.dimensions)
 
     def target(self) -> Target:
-        """Where the contents go."""
+        """Returns where the contents go."""
         if self.is_settled:
             return self.array()
         return OutputBuffer(self.buffer.memory, hal.dtype_of(self.buffer.type), self.dimensions)
 
 
 class Uses:
-    """Resolves the tokens of a request, and checks their roles."""
+    """Resolves the tokens of a request, and checks the roles of their buffers."""
 
     def __init__(self, owner: object, request: Request, known: Buffers) -> None:
         self._owner = owner
@@ -63,7 +63,7 @@ class Uses:
     def input(
         self, position: int, argument: RequestArgument, operand: Operand
     ) -> Array | Use | None:
-        """Where an input is."""
+        """Returns where an input lies: in a pool, in a buffer, or nowhere if it is omitted."""
         if argument.has_no_value:
             return None
         buffer = self._pools[argument.location.pool_index]
@@ -76,7 +76,7 @@ class Uses:
         return use
 
     def output(self, position: int, argument: RequestArgument, operand: Operand) -> Target | Use:
-        """Where an output goes."""
+        """Returns where an output goes: to a pool or to a buffer."""
         buffer = self._pools[argument.location.pool_index]
         if buffer is None:
             return target_of(self._request, argument, operand)
@@ -102,14 +102,14 @@ class Uses:
 
 
 def is_settled(output: Target | Use) -> bool:
-    """Whether the shape of an output is known before a run."""
+    """Returns whether the shape of an output is known before a run."""
     return not isinstance(output, OutputBuffer) and (
         not isinstance(output, Use) or output.is_settled
     )
 
 
 def target(output: Target | Use) -> Target:
-    """An output for one call; calls that run at once find shapes of their own."""
+    """Returns an output for one call: calls that run at once must not share shapes."""
     if isinstance(output, Use):
         return output.target()
     if isinstance(output, OutputBuffer):

@@ -32,12 +32,12 @@ PATIENCE_NS = 50_000_000
 
 
 def tried(call: BoundCall) -> bool:
-    """Whether a trial ended; if not it is as if it had not been."""
+    """Runs a call as a trial; returns whether it ended. If not, it has no effect."""
     return _ends(call, StopFlag(falls_back=False))
 
 
 def measure(call: BoundCall, workers: Workers, estimate: Estimate) -> None:
-    """Find out how long a run takes, when it has run once, if that is not long."""
+    """Measures how long a run takes, after a first one, if that is not long."""
     for _ in range(2):
         started_ns, stop = now_ns(), StopFlag(falls_back=False)
         alarm = workers.watchdog.arm(started_ns + LONGEST_NS, stop.abort)
@@ -59,7 +59,7 @@ async def warm_up_calls(
     runs_here: Callable[[], bool],
     deadline: Deadline | None,
 ) -> int:
-    """Make this many `calls` of a measured network, the last of them on the caller's thread.
+    """Makes this many `calls` of a measured network, the last ones on the caller's thread.
 
     `runs_here` is whether one takes no worker now. Returns how many are left, to be made on this
     thread before anything is awaited. Raises what a call raises.

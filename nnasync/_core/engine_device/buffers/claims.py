@@ -30,7 +30,7 @@ Written = tuple["Claimed", Shape | None]
 
 
 class ChangeMark:
-    """When contents changed last, of all buffers that have this mark."""
+    """The tick of the last change of contents, shared by all buffers that have this mark."""
 
     __slots__ = ("__weakref__", "tick")
 
@@ -39,7 +39,7 @@ class ChangeMark:
 
 
 class Claimed(Protocol):
-    """A buffer, as far as claims go: `found` are the dimensions of its contents, None without."""
+    """A buffer as claims see it; `found` has the dimensions of its contents, None without any."""
 
     token: int
     found: Shape | None
@@ -47,14 +47,14 @@ class Claimed(Protocol):
 
     @property
     def is_closed(self) -> bool:
-        """Whether it takes no more claims."""
+        """Returns whether the buffer takes no more claims."""
 
     def let_go(self) -> None:
-        """Drop the memory of a closed buffer that nobody uses."""
+        """Drops the memory of a closed buffer that nobody uses."""
 
 
 class Claim:
-    """The buffers that somebody reads, and those that he writes, for any number of runs.
+    """The buffers that a user reads, and those that it writes, for any number of runs.
 
     `written` has the dimensions that a run leaves, unless it says otherwise at its end.
     """
@@ -72,16 +72,16 @@ class Claim:
         self.mark = ChangeMark()
 
     def has(self, buffer: Claimed) -> bool:
-        """Whether it is of this buffer."""
+        """Returns whether the claim includes this buffer."""
         return buffer in self._all
 
     def meets(self, other: Claim) -> bool:
-        """Whether one of the two writes what the other one has."""
+        """Returns whether one of the two claims writes a buffer that the other one has."""
         return not (self._writes.isdisjoint(other._all) and other._writes.isdisjoint(self._all))
 
 
 class Claims:
-    """What the buffers of a device share to claim any number of them at once: a lock and a clock.
+    """Claims any number of the buffers of a device at once, under one lock.
 
     `tick` counts the changes of contents and of their states.
     """
@@ -99,7 +99,7 @@ class Claims:
         self._marks = weakref.WeakValueDictionary()
 
     def begin(self, claim: Claim) -> None:
-        """Claim buffers to read contents of known dimensions, others to write to; or none.
+        """Claims buffers: those to read need contents of known dimensions.
 
         Raises GeneralFailure where there are no contents, InvalidArgument where they have other
         dimensions, ResourceExhaustedTransient for what is claimed otherwise, BadState when closed.
@@ -112,7 +112,10 @@ class Claims:
             under_way.append(claim)
 
     def end(self, claim: Claim, written: Sequence[Written] | None = None) -> int:
-        """Give the buffers back, with contents as the claim or `written` says; the tick."""
+        """Gives the buffers back, with contents as the claim or `written` says.
+
+        Returns the tick.
+        """
         with self.lock:
             self._under_way.remove(claim)
             if written is not None or claim.left_at != self._states:
@@ -124,11 +127,11 @@ class Claims:
             return self.tick
 
     def fail(self, claim: Claim) -> None:
-        """Give the buffers back; those that were to be written have no contents."""
+        """Gives the buffers back; those that were to be written have no contents."""
         self.end(claim, [(buffer, None) for buffer in claim.writes])
 
     def void(self, buffers: Iterable[Claimed], tick: int) -> None:
-        """Have no contents in buffers that have not changed since, and that nobody writes."""
+        """Invalidates the contents of buffers that have not changed since and nobody writes."""
         with self.lock:
             for buffer in buffers:
                 if buffer.mark.tick <= tick and not self._is_written(buffer):
@@ -137,18 +140,18 @@ class Claims:
                     buffer.found, buffer.mark = None, ChangeMark(self.tick)
 
     def are_on(self, buffer: Claimed) -> bool:
-        """Whether somebody has a buffer; under the lock."""
+        """Returns whether somebody has claimed a buffer; under the lock."""
         return any(claim.has(buffer) for claim in self._under_way)
 
     def states_changed(self) -> None:
-        """Have every claim look again at its buffers; under the lock."""
+        """Makes every claim check its buffers again; under the lock."""
         self._states += 1
 
     def _is_written(self, buffer: Claimed) -> bool:
         return any(buffer in claim.writes for claim in self._under_way)
 
     def _check(self, claim: Claim) -> None:
-        """Raise what keeps a claim from beginning."""
+        """Raises the error that keeps a claim from beginning."""
         for buffer in claim.writes:
             if buffer.is_closed or self.are_on(buffer):
                 raise _refusal_to_write(buffer)
@@ -158,7 +161,7 @@ class Claims:
                 raise _refusal_to_read(buffer, dimensions, is_written=is_written)
 
     def _leave(self, claim: Claim, written: Sequence[Written]) -> None:
-        """Note contents, and have those who were closed meanwhile give their memory back."""
+        """Notes contents, and frees the memory of buffers that were closed meanwhile."""
         key = frozenset([buffer.token for buffer in claim.writes])
         claim.mark = self._marks.setdefault(key, claim.mark)
         for buffer in claim.writes:

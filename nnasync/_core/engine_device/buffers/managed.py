@@ -25,14 +25,14 @@ _COPIED = ("ashmem", "mmap_fd", "hardware_buffer_blob")
 
 
 class CloseListener(Protocol):
-    """What hears of the end of a buffer that it uses."""
+    """Is told when a buffer that it uses is closed."""
 
     def drop(self) -> None:
-        """Let go of its memory."""
+        """Drops the memory of the buffer."""
 
 
 class ManagedBuffer:
-    """One buffer: roles, dimensions, state, memory. Any thread may use it.
+    """One buffer with its roles, dimensions, state and memory; any thread may use it.
 
     `found` are the dimensions of the contents, None without any. That, `is_closed` and `mark`
     change under the lock of the claims, which are told of every change.
@@ -71,27 +71,27 @@ class ManagedBuffer:
 
     @property
     def is_initialized(self) -> bool:
-        """Whether it has contents."""
+        """Returns whether the buffer has contents."""
         return self.found is not None
 
     @property
     def dimensions(self) -> Shape:
-        """Those of the contents; without contents what the allocation knew."""
+        """Returns the dimensions of the contents, or without contents those of the allocation."""
         found = self.found
         return self.creation_dimensions if found is None else found
 
     def has_role(self, owner: object, kind: str, index: int) -> bool:
-        """Whether it was allocated for this input or output of this prepared model."""
+        """Returns whether it was allocated for this input or output of this prepared model."""
         return (kind, index) in self._roles.get(owner, ())
 
     def takes(self, shape: Shape) -> bool:
-        """Whether contents of this shape contradict nothing that the allocation knew."""
+        """Returns whether contents of this shape contradict nothing that the allocation knew."""
         if hal.is_scalar(self.type):
             return not shape
         return hal.has_dimensions(shape, self.creation_dimensions)
 
     def grow(self, nbytes: int, made: Callable[[int], Array] = zeros) -> Array:
-        """Memory for so many bytes at least, perhaps without what it held; for who writes.
+        """Returns memory for at least so many bytes to a writer, perhaps without the old contents.
 
         Raises ResourceExhausted.
         """
@@ -114,7 +114,7 @@ class ManagedBuffer:
         raise BadState(f"{self} is closed")
 
     def followed_by(self, follower: CloseListener) -> None:
-        """Have `follower` drop its memory when the buffer is closed; it is not kept alive."""
+        """Has `follower` drop its memory when the buffer is closed; does not keep it alive."""
         with self.claims.lock:
             self._followers.add(follower)
 
@@ -160,7 +160,7 @@ class ManagedBuffer:
             self.claims.end(claim, [(self, written)])
 
     def close(self) -> None:
-        """Give the memory back as soon as nobody uses it; whoever asks later is refused."""
+        """Frees the memory as soon as nobody uses it; later users are refused."""
         with self.claims.lock:
             if self.is_closed:
                 return
@@ -187,7 +187,7 @@ class ManagedBuffer:
             raise BadState(f"{self} is closed")
 
     def _shape_of(self, dimensions: Shape) -> Shape:
-        """The dimensions of what is copied in."""
+        """Returns the dimensions of contents that are copied in."""
         if not dimensions:
             if not hal.is_fully_specified(self.type, self.creation_dimensions):
                 raise InvalidArgument(f"{self}: dimensions must be given, as it does not know them")
@@ -207,7 +207,7 @@ class ManagedBuffer:
 
 
 def bytes_of(memory: Memory, *, writable: bool = False) -> Array:
-    """A pool as bytes; raises GeneralFailure where it cannot be read, or written."""
+    """Returns a pool as bytes; raises GeneralFailure where it cannot be read, or written."""
     if memory.name not in _COPIED:
         raise GeneralFailure(f"memory of kind {memory.name!r} cannot be copied; use {_COPIED}")
     return np.frombuffer(mapped(memory, "the memory of a copy", writable=writable), np.uint8)

@@ -28,13 +28,13 @@ _PADDING = ALIGNMENT
 
 
 class Rows:
-    """The rows of a device's buffers; they need a lock."""
+    """Gives buffers of one prepared model memory in rows, one behind the other; needs a lock."""
 
     def __init__(self) -> None:
         self._rows: weakref.WeakKeyDictionary[object, list[_Row]] = weakref.WeakKeyDictionary()
 
     def piece(self, roles: Sequence[Role], nbytes: int) -> Array:
-        """Zeroed memory for a buffer in these roles; raises MemoryError, ValueError."""
+        """Returns zeroed memory for a buffer in these roles; raises MemoryError, ValueError."""
         if not roles or not 0 < nbytes <= MOST_BYTES:
             return zeros(nbytes)
         owner, kind, index = roles[0]
@@ -50,7 +50,7 @@ class Rows:
 
 
 class _Row:
-    """Memory that its buffers keep, and the role whose buffer may go on in it, and where."""
+    """A piece of memory that its buffers keep alive, and which role may have the rest of it."""
 
     __slots__ = ("_end", "_limit", "_memory", "_next")
 
@@ -66,11 +66,11 @@ class _Row:
 
     @property
     def is_alive(self) -> bool:
-        """Whether a buffer has memory here."""
+        """Returns whether a buffer has memory here."""
         return self._memory() is not None
 
     def piece(self, kind: str, index: int, nbytes: int) -> Array | None:
-        """Memory for the buffer of this role, if it is the next one and fits in."""
+        """Returns memory for the buffer of this role, if it is the next one and fits."""
         memory, start = self._memory(), self._end
         if memory is None or self._next != (kind, index) or start + nbytes > self._limit:
             return None
@@ -83,7 +83,7 @@ def _aligned(nbytes: int) -> int:
 
 
 def zeros(nbytes: int) -> Array:
-    """Zeroed bytes that begin at a multiple of the alignment, with some behind them."""
+    """Returns zeroed bytes that begin at a multiple of the alignment, with some behind them."""
     if not nbytes:
         return np.empty(0, np.uint8)
     raw = np.zeros(nbytes + ALIGNMENT + _PADDING, np.uint8)

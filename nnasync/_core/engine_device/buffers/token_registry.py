@@ -32,7 +32,7 @@ class Buffers:
     """The buffers of one device, by their tokens."""
 
     def __init__(self, limit_bytes: int | None = None) -> None:
-        """All of them together take at most `limit_bytes`; None is `default_limit_bytes()`."""
+        """Limits all of them together to `limit_bytes`; None stands for `default_limit_bytes()`."""
         self.limit_bytes = default_limit_bytes() if limit_bytes is None else limit_bytes
         self._buffers: dict[int, ManagedBuffer] = {}
         self._bytes = 0
@@ -43,7 +43,7 @@ class Buffers:
         self._lock = threading.RLock()
 
     def allocate(self, operand: Operand, roles: Sequence[Role]) -> ManagedBuffer:
-        """A buffer for what `validation.validate_buffer_desc` found, in these roles.
+        """Allocates a buffer for what `validation.validate_buffer_desc` found, in these roles.
 
         Raises GeneralFailure for a type whose size is not known (of an extension),
         ResourceExhaustedPersistent for what is too large ever to fit, Transient for what does not
@@ -63,14 +63,17 @@ class Buffers:
         return buffer
 
     def find(self, token: int) -> ManagedBuffer:
-        """The buffer of a token; raises InvalidArgument where there is none."""
+        """Returns the buffer of a token; raises InvalidArgument where there is none."""
         buffer = self._buffers.get(token)
         if buffer is None:
             raise InvalidArgument("a memory token of the request stands for no buffer (any more)")
         return buffer
 
     def free(self, token: int) -> None:
-        """Close a buffer, whose token means nothing from now on; harmless where there is none."""
+        """Closes a buffer, whose token means nothing from now on.
+
+        Does nothing where there is none.
+        """
         with self._lock:
             buffer = self._buffers.pop(token, None)
         if buffer is not None:
@@ -83,7 +86,7 @@ class Buffers:
             self.free(token)
 
     def statistics(self) -> BuffersStatistics:
-        """What there is now."""
+        """Returns the buffers and bytes that there are now."""
         return BuffersStatistics(len(self._buffers), self._bytes)
 
     def _new_token(self) -> int:
@@ -112,7 +115,7 @@ class Buffers:
 
 
 def default_limit_bytes() -> int:
-    """Half of the machine's memory."""
+    """Returns half of the machine's memory."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
     except (ValueError, OSError):
