@@ -41,7 +41,7 @@ def cheapest_way(
     costs: Sequence[Sequence[float]],
     border: Border = ORDINARY,
 ) -> tuple[tuple[int, ...], float]:
-    """The device of each operation of the main subgraph, and what the way costs with its borders.
+    """Returns the device of each operation of the main subgraph, and the cost with its borders.
 
     `support` and `costs` have a row for each device with an entry for each operation. A cost is at
     least 0; infinity is one that nobody stated. Raises GeneralFailure naming an operation that no
@@ -71,12 +71,12 @@ def cheapest_way(
 
 
 def _change(border: Border, nbytes: float) -> float:
-    """The cost of moving to another device; infinity if that is not possible."""
+    """Returns the cost of moving to another device; infinity if that is not possible."""
     return border.fixed + border.per_byte * nbytes if math.isfinite(nbytes) else math.inf
 
 
 def _traced(origins: Sequence[Sequence[int]], last: int) -> tuple[int, ...]:
-    """The devices of all operations, from that of the last one."""
+    """Returns the devices of all operations, traced back from that of the last one."""
     chosen = [last]
     for origin in reversed(origins[1:]):
         chosen.append(origin[chosen[-1]])

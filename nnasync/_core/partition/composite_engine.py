@@ -75,7 +75,7 @@ class CompositeEngine(EngineBase):
         self.concurrency = min(limits, default=0)
 
     def supported_operations(self, model: Model) -> list[bool]:
-        """For the model that was split what the engines say of their steps; of others nothing."""
+        """Returns what the engines say of their steps of the model that was split; else False."""
         answers = [False] * len(model.main.operations)
         if not self._is_mine(model):
             return answers
@@ -85,14 +85,17 @@ class CompositeEngine(EngineBase):
         return answers
 
     def _supported(self, step: PartitionStep) -> list[bool]:
-        """An operation that is interpreted is supported if all within it are."""
+        """Returns the answers for a step.
+
+        Of an interpreted operation all parts must be supported.
+        """
         if not step.bodies:
             return self._engines[step.device].supported_operations(step.model)
         inner = [each for body in step.bodies for each in body.steps]
         return [all(all(self._supported(each)) for each in inner)]
 
     def compile(self, model: Model, preference: ExecutionPreference) -> CompositePlan:
-        """Compile the steps; raises the error of the engine that fails, and says which step.
+        """Compiles the steps; raises the error of the engine that fails, and says which step.
 
         Raises InvalidArgument for another model than the one that was split.
         """
@@ -109,7 +112,7 @@ class CompositeEngine(EngineBase):
         preference: ExecutionPreference,
         bodies: dict[int, Plan],
     ) -> CompositePlan:
-        """The plan of a model in steps; `bodies` are the plans that there are, by subgraph."""
+        """Returns the plan of a model in steps; `bodies` are the known plans, by subgraph."""
         main = partitioned.model.main
         return CompositePlan(
             [
@@ -131,7 +134,7 @@ class CompositeEngine(EngineBase):
     def _interpreted(
         self, step: PartitionStep, preference: ExecutionPreference, bodies: dict[int, Plan]
     ) -> Plan:
-        """The plan of an IF or a WHILE whose subgraphs are in steps."""
+        """Returns the plan of an IF or a WHILE whose subgraphs are in steps."""
         for body in step.bodies:
             if body.subgraph not in bodies:
                 bodies[body.subgraph] = self._body(body, preference, bodies)
@@ -147,7 +150,7 @@ class CompositeEngine(EngineBase):
     def _body(
         self, body: PartitionedModel, preference: ExecutionPreference, bodies: dict[int, Plan]
     ) -> Plan:
-        """The plan of a subgraph; that of its engine where one engine runs all of it."""
+        """Returns the plan of a subgraph; that of its engine where one engine runs all of it."""
         (step, *more) = body.steps
         if more or step.bodies:
             return self._composed(body, preference, bodies)
@@ -198,19 +201,19 @@ class CompositeEngine(EngineBase):
 
 
 def _source(model: Model, index: int) -> Source:
-    """Where an operation of a main subgraph finds a value."""
+    """Returns where an operation of a main subgraph finds a value."""
     if index in model.main.input_indexes:
         return model.main.input_indexes.index(index)
     return operand_value(model, model.main.operands[index])
 
 
 def _error_at(error: NNError, where: str) -> NNError:
-    """The same error, whose message says where."""
+    """Returns the same error with a message that says where."""
     return type(error)(f"{where}: {error}")
 
 
 def _worst(capabilities: Sequence[Capabilities]) -> Capabilities:
-    """For each figure the largest."""
+    """Returns the largest figure of each kind."""
 
     def largest(figure: Callable[[Capabilities], PerformanceInfo]) -> PerformanceInfo:
         return _largest(map(figure, capabilities))

@@ -45,14 +45,14 @@ class InterpretableOperations(Struct, frozen=True):
 
 
 class _BindingCost(Struct, frozen=True):
-    """What binding a subgraph costs: how many subgraphs are bound with it, and how deep."""
+    """The cost of binding a subgraph: how many subgraphs are bound with it, and how deep."""
 
     bindings: int
     depth: int
 
 
 def view(model: Model, number: int) -> Model:
-    """A referenced subgraph in the place of the main one; it may refer to all of the model's."""
+    """Returns the model with a referenced subgraph in the place of the main one."""
     return msgspec.structs.replace(
         model,
         main=model.referenced[number],
@@ -62,12 +62,12 @@ def view(model: Model, number: int) -> Model:
 
 
 def body_model(model: Model, number: int) -> Model:
-    """A referenced subgraph as a model of its own, with no more than it refers to."""
+    """Returns a referenced subgraph as a model of its own, with no more than it refers to."""
     return compact(view(model, number))
 
 
 def find_control_flow(model: Model) -> InterpretableOperations:
-    """What of a legal model can be interpreted."""
+    """Returns which operations of a legal model can be interpreted."""
     if not model.referenced:
         return InterpretableOperations()
     known: dict[int, tuple[frozenset[int], _BindingCost]] = {}
@@ -88,7 +88,7 @@ def _reach(
     known: Mapping[int, tuple[frozenset[int], _BindingCost]],
     reached: dict[int, None],
 ) -> None:
-    """Note the subgraphs that interpreted operations run; the extent bounds the depth."""
+    """Collects the subgraphs that interpreted operations run; the extent bounds the depth."""
     for index in operations:
         for number in referred(subgraph, subgraph.operations[index]):
             if number not in reached:
@@ -99,7 +99,7 @@ def _reach(
 def _examined(
     model: Model, known: Mapping[int, tuple[frozenset[int], _BindingCost]]
 ) -> tuple[frozenset[int], _BindingCost]:
-    """The operations of a main subgraph that can be interpreted, and what binding it costs."""
+    """Returns which operations of a main subgraph can be interpreted, and what binding costs."""
     candidates = [i for i, each in enumerate(model.main.operations) if each.type in ROLES]
     found, bindings, depth = set(), 1, 0
     complete = with_inferred_shapes(model) if candidates else model
@@ -116,7 +116,7 @@ def _examined(
 
 
 def _is_sized(model: Model, operation: Operation) -> bool:
-    """Whether all sizes are known, and a loop carries nothing that is omitted."""
+    """Returns whether all sizes are known, and a loop carries nothing that is omitted."""
     main = model.main
     operands = [main.operands[index] for index in (*operation.inputs, *operation.outputs)]
     numbers = referred(main, operation)

@@ -34,7 +34,7 @@ _TURNS = 3
 
 
 def multiply_adds(model: Model) -> tuple[int, ...]:
-    """For each operation of the main subgraph its multiply-adds, at least 1.
+    """Returns the multiply-adds of each operation of the main subgraph, at least 1.
 
     An IF counts its longer branch, a WHILE one turn. Unknown dimensions count as 1.
     """
@@ -46,7 +46,7 @@ def multiply_adds(model: Model) -> tuple[int, ...]:
 
 
 def operation_weights_ns(model: Model, total_ns: float | None = None) -> tuple[float, ...]:
-    """What each operation of the main subgraph is expected to take, in nanoseconds.
+    """Returns the nanoseconds that each operation of the main subgraph is expected to take.
 
     With `total_ns`, the measured time of the whole model, the weights come to that.
     """
@@ -60,7 +60,7 @@ def reported_costs(
     capabilities: Sequence[Capabilities],
     preference: ExecutionPreference = ExecutionPreference.FAST_SINGLE_ANSWER,
 ) -> tuple[tuple[float, ...], ...]:
-    """Costs for `cheapest_way` by what devices report: a row for each, an entry for each operation.
+    """Returns costs by what devices report: a row for each device, an entry for each operation.
 
     They are nanoseconds as a device of figures 1.0 would take; with LOW_POWER the figures are those
     of power. A figure that is not stated is infinity. Of an IF or a WHILE it is the cost of the
@@ -78,7 +78,7 @@ def reported_costs(
 
 
 def control_flow_cost(type: int, own: float, bodies: Sequence[float]) -> float:
-    """The cost of an IF or a WHILE, from its own and those of its two subgraphs.
+    """Returns the cost of an IF or a WHILE, from its own and those of its two subgraphs.
 
     An IF takes the mean of its branches, a WHILE three turns of condition and body.
     """
@@ -93,7 +93,7 @@ def _costs(
     works: Mapping[int, int],
     inner: Sequence[Mapping[int, float]],
 ) -> tuple[tuple[float, ...], ...]:
-    """The rows of one subgraph; `inner` are the costs of those that it refers to, by device."""
+    """Returns the costs of one subgraph; `inner` has those of subgraphs that it refers to."""
     weights = [_weight(_work(model, subgraph, each, works)) for each in subgraph.operations]
     return tuple(
         tuple(
@@ -156,5 +156,5 @@ def _is_subgraph(operand: Operand) -> bool:
 
 
 def _size(operand: Operand) -> int:
-    """Number of elements, unknown dimensions left out."""
+    """Returns the number of elements, with unknown dimensions left out."""
     return math.prod(n for n in operand.dimensions if n)

@@ -13,7 +13,7 @@ UNKNOWN_BYTES = 1 << 26
 
 
 def crossing_bytes(model: Model) -> list[float]:
-    """For each cut from before the first operation to after the last, the bytes alive across it.
+    """Returns the bytes alive across each cut, from before the first operation to after the last.
 
     What counts are temporaries that an operation before the cut writes and one behind it reads:
     inputs and outputs of the model have memory anyway. A value that nobody but its vendor can

@@ -34,7 +34,7 @@ _Found = dict[int, tuple[tuple[int, ...], float]]
 
 
 class Support(Struct, frozen=True):
-    """What a device takes: operations of the main subgraph, and of bodies as models of their own.
+    """The operations that a device takes, in the main subgraph and in bodies as own models.
 
     `bodies` is by number of the subgraph; one that is not there is not supported at all.
     """
@@ -54,7 +54,7 @@ class Assignment(Struct, frozen=True):
 
     @property
     def devices(self) -> tuple[int, ...]:
-        """The devices that have an operation, in order of appearance."""
+        """Returns the devices that have an operation, in order of appearance."""
         rows = (self.main, *self.bodies.values())
         found = dict.fromkeys(device for row in rows for device in row)
         return tuple(device for device in found if device != INTERPRETER)
@@ -68,7 +68,7 @@ def distribute(
     reference: int | None = None,
     border: Border | None = None,
 ) -> Assignment:
-    """The cheapest assignment of a legal model; `reference` is the number of that device.
+    """Returns the cheapest assignment of a legal model; `reference` is that device's number.
 
     Raises GeneralFailure naming an operation that no device supports.
     """
@@ -86,7 +86,7 @@ def distribute(
 
 
 def as_much_as_possible(model: Model, support: Support) -> Assignment:
-    """All that a device takes, however dear, on device 0, and the rest on device 1.
+    """Assigns all that a device takes, however dear, to device 0, and the rest to device 1.
 
     An IF or a WHILE that it does not take whole is interpreted where it takes any of the bodies.
     """
@@ -113,7 +113,7 @@ def as_much_as_possible(model: Model, support: Support) -> Assignment:
 
 
 class _Ways:
-    """Cheapest ways through the subgraphs of one model."""
+    """Finds the cheapest ways through the subgraphs of one model."""
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class _Ways:
         operations: frozenset[int],
         found: _Found,
     ) -> tuple[tuple[int, ...], float]:
-        """The way through a main subgraph, with the interpreter as one device more."""
+        """Returns the way through a main subgraph, with the interpreter as one more device."""
         count = len(place.main.operations)
         support = [list(row) or [False] * count for row in answers]
         costs = [list(row) for row in self._rate(compact(place))]
@@ -159,7 +159,7 @@ class _Ways:
         interpreted: Sequence[bool],
         operations: frozenset[int],
     ) -> None:
-        """Raise GeneralFailure that names an operation without a device."""
+        """Raises GeneralFailure that names an operation without a device."""
         for index, operation in enumerate(place.main.operations):
             if interpreted[index] or any(row[index] for row in support):
                 continue
@@ -181,7 +181,7 @@ class _Ways:
         costs: Sequence[Sequence[float]],
         found: _Found,
     ) -> bool:
-        """Whether it has devices for its subgraphs, and no better one than the reference whole."""
+        """Returns whether an IF or WHILE is interpreted: only the reference would run it whole."""
         reference = self._reference
         if not all(number in found for number in bodies):
             return False
@@ -193,21 +193,21 @@ class _Ways:
         )
 
     def _price(self, type: int, bodies: Sequence[int], found: _Found) -> float:
-        """What the interpreter costs: a border for each of the subgraphs, and these."""
+        """Returns the cost of interpreting: a border for each of the subgraphs, and their costs."""
         return control_flow_cost(
             type, 0.0, [self._border.fixed + found[number][1] for number in bodies]
         )
 
 
 def _any_on(device: int, found: Mapping[int, Sequence[int]], bodies: Sequence[int]) -> bool:
-    """Whether the device, or by way of the interpreter one of its steps, has a part in bodies."""
+    """Returns whether the device or the interpreter runs a part of the bodies."""
     return any({device, INTERPRETER}.intersection(found[number]) for number in bodies)
 
 
 def _with_bodies(
     model: Model, main: tuple[int, ...], found: Mapping[int, tuple[int, ...]]
 ) -> Assignment:
-    """The assignment with the bodies that it needs, and no others."""
+    """Returns the assignment with the bodies that it needs, and no others."""
     needed: dict[int, None] = {}
     pending = [(model.main, main)]
     while pending:

@@ -23,7 +23,7 @@ class Group(Struct, frozen=True):
 
 
 def grouped(model: Model, assignment: Sequence[int]) -> tuple[Group, ...]:
-    """Steps in order of execution; raises InvalidArgument for an assignment that is none."""
+    """Returns the steps in order of execution; raises InvalidArgument for a wrong assignment."""
     count = len(model.main.operations)
     if len(assignment) != count:
         raise InvalidArgument(f"{len(assignment)} operations are assigned, expected {count}")
@@ -44,7 +44,7 @@ def grouped(model: Model, assignment: Sequence[int]) -> tuple[Group, ...]:
 
 
 class _Graph:
-    """Which operations wait for which others."""
+    """The dependencies between operations."""
 
     def __init__(self, model: Model, assignment: Sequence[int]) -> None:
         operations = model.main.operations
@@ -60,13 +60,13 @@ class _Graph:
                 self.followers[other].append(index)
 
     def is_ready(self, device: int) -> bool:
-        """Whether an operation of the device can run first."""
+        """Returns whether an operation of the device can run now."""
         ready = zip(self.waiting, self.device_of, strict=True)
         return any(not count and each == device for count, each in ready)
 
 
 def _walked(graph: _Graph, first: int) -> tuple[Group, ...]:
-    """The steps if this device comes first."""
+    """Returns the steps if this device comes first."""
     waiting = list(graph.waiting)
     ready: dict[int, list[int]] = {}
     for index, count in enumerate(waiting):
@@ -94,7 +94,7 @@ def _walked(graph: _Graph, first: int) -> tuple[Group, ...]:
 def _reachable(
     graph: _Graph, device: int, ready: Sequence[int], waiting: Sequence[int]
 ) -> list[int]:
-    """The ready operations that the device can run without another device."""
+    """Returns the ready operations that the device can run without another device."""
     left: dict[int, int] = {}
     taken = list(ready)
     for index in taken:

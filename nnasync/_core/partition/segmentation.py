@@ -23,7 +23,7 @@ _BORDER_BYTES = 50_000.0
 def segments(
     model: Model, weights_ns: Sequence[float], quantum_ns: float, *, device: int = 0
 ) -> tuple[Group, ...]:
-    """The segments, for `cut`; `weights_ns` is what each operation is expected to take.
+    """Returns segments for `cut`; `weights_ns` is what each operation is expected to take.
 
     Raises InvalidArgument for another number of weights, for one below 0, and for a quantum that is
     not above 0.
@@ -46,7 +46,7 @@ def segments(
 def _best_starts(
     sums_ns: Sequence[float], borders: Sequence[float], quantum_ns: float
 ) -> list[int]:
-    """For each cut, where the segment before it begins on the best way there.
+    """Returns for each cut where the segment before it begins on the best way to there.
 
     What is beyond the quantum only grows with a longer segment, so the first one that is too long
     and begins at a possible cut is the last that is tried.

@@ -14,7 +14,7 @@ from nnasync.hal import Model, OperandLifeTime
 
 
 def with_inferred_shapes(model: Model) -> Model:
-    """The model with the dimensions of temporaries that follow from what it states.
+    """Returns the model with the dimensions of temporaries that follow from what it states.
 
     A shape that depends on values, or on an input of unknown shape, stays as it is.
     """

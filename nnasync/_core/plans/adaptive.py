@@ -16,7 +16,7 @@ from nnasync.hal import Array
 
 
 class AdaptivePlan(Plan):
-    """A wide plan, a narrow plan of the same model, and `is_busy` to choose between them.
+    """A wide plan and a narrow plan of the same model, chosen for each run by `is_busy`.
 
     The narrow plan may come later; all runs are wide until then.
     """
@@ -27,16 +27,16 @@ class AdaptivePlan(Plan):
         self._is_busy = is_busy
 
     def reads_in_place(self, array: Array) -> bool:
-        """Whether both forms do."""
+        """Returns whether both forms read this array in place."""
         forms = (self._wide, self._narrow)
         return all(form is None or reads_in_place(form, array) for form in forms)
 
     def complete(self, narrow: Plan) -> None:
-        """Bring the narrow plan, from any thread."""
+        """Adds the narrow plan, from any thread."""
         self._narrow = narrow
 
     def bind(self, inputs: Sequence[Array | None], outputs: Sequence[Target]) -> BoundCall:
-        """Bind both forms; the narrow one only when it is needed for the first time."""
+        """Binds the wide form; the narrow one is bound when it is first needed."""
         wide = self._wide.bind(inputs, outputs)
 
         def bind_narrow() -> BoundCall | None:
@@ -45,7 +45,7 @@ class AdaptivePlan(Plan):
         return _AdaptiveCall(wide, bind_narrow, self._is_busy, inputs)
 
     def trim(self) -> None:
-        """Give idle scratch memory of both back."""
+        """Frees idle scratch memory of both forms."""
         self._wide.trim()
         if self._narrow is not None:
             self._narrow.trim()
@@ -97,7 +97,7 @@ class _AdaptiveCall(BoundCall):
             call.rewind()
 
     def _fitting(self, *, has_others: bool) -> BoundCall:
-        """The form for a run that begins now."""
+        """Returns the form for a run that begins now."""
         return (self._narrow_call() if has_others or self._is_busy() else None) or self._wide
 
     def _narrow_call(self) -> BoundCall | None:

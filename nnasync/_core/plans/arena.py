@@ -23,7 +23,7 @@ _MADV_POPULATE_WRITE = 23
 
 
 class Block(Struct, frozen=True):
-    """Memory that is needed from step `first` to step `last`, both included."""
+    """A block of memory that is needed from step `first` to step `last`, both included."""
 
     nbytes: int
     first: int
@@ -31,7 +31,7 @@ class Block(Struct, frozen=True):
 
 
 class Layout(Struct, frozen=True):
-    """The offset of each block, and how many bytes all of them take together."""
+    """The offset of each block, and the size of all of them together."""
 
     offsets: tuple[int, ...]
     total: int
@@ -66,7 +66,7 @@ class MemoryPlan(Struct, frozen=True):
 
 
 def lower_bound(blocks: Sequence[Block]) -> int:
-    """The largest sum of blocks that are needed at the same time."""
+    """Returns the largest sum of blocks that are needed at the same time."""
     steps = {block.first for block in blocks}
     return max(
         (sum(b.nbytes for b in blocks if b.first <= step <= b.last) for step in steps), default=0
@@ -74,7 +74,7 @@ def lower_bound(blocks: Sequence[Block]) -> int:
 
 
 def lay_out(blocks: Sequence[Block]) -> Layout:
-    """Places blocks such that no two that are alive at the same time overlap."""
+    """Places blocks so that no two that are alive at the same time overlap."""
     offsets = [0] * len(blocks)
     placed: list[tuple[int, int, Block]] = []
     total = 0
@@ -101,7 +101,7 @@ def _lowest_gap(block: Block, placed: Sequence[tuple[int, int, Block]]) -> int:
 
 
 def aligned(nbytes: int) -> int:
-    """The bytes that so much memory takes, as every block begins at a multiple of `ALIGNMENT`."""
+    """Returns the bytes that so much memory takes, as every block begins at an `ALIGNMENT`."""
     return -(-nbytes // ALIGNMENT) * ALIGNMENT
 
 
@@ -123,14 +123,14 @@ class Arena:
         self._populated = False
 
     def populate(self) -> None:
-        """Take all pages now, unless they are taken; where that fails they come one by one."""
+        """Takes all pages now; if that fails, they come one by one as they are used."""
         if not self._populated:
             self._populated = True
             with contextlib.suppress(OSError, AttributeError):
                 self._map.madvise(_MADV_POPULATE_WRITE)
 
     def array(self, offset: int, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Array:
-        """The array at an offset; several may share memory."""
+        """Returns the array at an offset; several may share memory."""
         nbytes = int(np.prod(shape)) * dtype.itemsize
         return self._bytes[offset : offset + nbytes].view(dtype).reshape(shape)
 

@@ -31,7 +31,7 @@ _ALIGNMENT = 64
 
 
 class IfPlan(Plan):
-    """The first of two plans where a condition is true, the second where it is not."""
+    """Runs the first of two plans where a condition is true, else the second."""
 
     def __init__(
         self, condition: Source, then: Plan, otherwise: Plan, arguments: Sequence[Source]
@@ -49,7 +49,7 @@ class IfPlan(Plan):
         return _IfCall(condition, then, otherwise)
 
     def trim(self) -> None:
-        """Give idle scratch memory of both plans back."""
+        """Frees idle scratch memory of both plans."""
         for plan in self._plans:
             plan.trim()
 
@@ -82,7 +82,7 @@ class _IfCall(BoundCall):
 
 
 class WhilePlan(Plan):
-    """A plan for a body, again and again while that for a condition gives true."""
+    """Runs a plan for a body for as long as the plan for a condition gives true."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class WhilePlan(Plan):
         return _WhileCall(self._name, carried, turns, truth, outputs)
 
     def trim(self) -> None:
-        """Give idle scratch memory of both plans back."""
+        """Frees idle scratch memory of both plans."""
         self._condition.trim()
         self._body.trim()
 
@@ -149,7 +149,7 @@ class _Turn:
 
 
 class _WhileCall(BoundCall):
-    """A loop bound to arrays: resumable between and within condition and body."""
+    """A loop bound to arrays, which can resume between and within condition and body."""
 
     __slots__ = (
         "_begun_ns",
@@ -224,7 +224,7 @@ def _values(sources: Sequence[Source], inputs: Sequence[Array | None]) -> list[A
 
 
 def _kept(source: Source) -> Source:
-    """A constant as a copy of ours: engines may want inputs that are aligned and can be written."""
+    """Returns a copy of a constant, since engines may want aligned, writable inputs."""
     if isinstance(source, np.ndarray):
         copy = _like(source)
         np.copyto(copy, source)
@@ -233,7 +233,7 @@ def _kept(source: Source) -> Source:
 
 
 def _like(value: Array) -> Array:
-    """Memory for an array like this one, at a cache line."""
+    """Returns memory for an array like this one, aligned to a cache line."""
     raw = np.empty(value.nbytes + _ALIGNMENT, np.uint8)
     start = -raw.__array_interface__["data"][0] % _ALIGNMENT
     return raw[start : start + value.nbytes].view(value.dtype).reshape(value.shape)

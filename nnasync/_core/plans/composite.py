@@ -49,7 +49,7 @@ _ALIGNMENT = 64
 
 
 class WireEnd(enum.Enum):
-    """The end of a wire."""
+    """What is at the other end of a wire: an input, an output, or a boundary."""
 
     INPUT = "input"
     OUTPUT = "output"
@@ -76,17 +76,17 @@ class Boundary(Struct, frozen=True):
 
     @property
     def is_settled(self) -> bool:
-        """Whether the shape is known before the run."""
+        """Returns whether the shape is known before the run."""
         return is_fully_specified(self.type, self.dimensions)
 
     @property
     def nbytes(self) -> int:
-        """Size in bytes; 0 where the shape is not known."""
+        """Returns the size in bytes; 0 where the shape is not known."""
         return byte_size(self.type, self.dimensions) if self.is_settled else 0
 
 
 class CompositeStep(Struct, frozen=True):
-    """A plan, and for each of its inputs and outputs where that is."""
+    """A plan, with the wires of its inputs and outputs."""
 
     plan: Plan
     inputs: tuple[Wire, ...]
@@ -95,7 +95,7 @@ class CompositeStep(Struct, frozen=True):
 
 
 class CompositePlan(Plan):
-    """Plans that run one after the other as one `Plan`."""
+    """Runs plans one after the other as one `Plan`."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class CompositePlan(Plan):
         inputs: int,
         outputs: int,
     ) -> None:
-        """`inputs` and `outputs` are how many the whole model has."""
+        """Takes the steps; `inputs` and `outputs` are the numbers of the whole model's."""
         self._counts = inputs, outputs
         self._boundaries = tuple(boundaries)
         self._plans = tuple(step.plan for step in steps)
@@ -124,7 +124,7 @@ class CompositePlan(Plan):
         self._lock = threading.Lock()
 
     def bind(self, inputs: Sequence[Array | None], outputs: Sequence[Target]) -> CompositeCall:
-        """A call on these arrays, with memory of its own for the boundaries.
+        """Returns a call on these arrays, with memory of its own for the boundaries.
 
         Raises InvalidArgument for a wrong number of arrays, ResourceExhaustedTransient where there
         is no memory, and what the plans of the steps raise.
@@ -140,7 +140,7 @@ class CompositePlan(Plan):
         return call
 
     def trim(self) -> None:
-        """Give idle scratch back: that of the plans, and the boundaries of calls not running."""
+        """Frees idle scratch: that of the plans, and the boundaries of calls that do not run."""
         for plan in self._plans:
             plan.trim()
         with self._lock:
@@ -164,7 +164,7 @@ class CompositePlan(Plan):
 
 
 class CompositeCall(BoundCall):
-    """A call of a composite plan: resumable in and between steps, one thread at a time."""
+    """A call of a composite plan that can resume in and between steps, on one thread at a time."""
 
     __slots__ = ("__weakref__", "_active", "_idle", "_inputs", "_outputs", "_plan")
 
@@ -198,7 +198,7 @@ class CompositeCall(BoundCall):
         return True
 
     def rewind(self) -> None:
-        """Forget a stopped or failed run."""
+        """Forgets a stopped or failed run."""
         lane, self._active = self._active, None
         if lane is not None:
             lane.rewind()
@@ -225,7 +225,7 @@ class _Step(Struct, frozen=True):
     name: str
 
     def bind(self, values: Sequence[Array | OutputBuffer | None]) -> BoundCall:
-        """A call of the step on the values of its slots."""
+        """Returns a call of the step on the values of its slots."""
         call = self.plan.bind(
             [_read(values[slot]) for slot in self.inputs],
             [_written(values[slot]) for slot in self.outputs],
@@ -234,7 +234,7 @@ class _Step(Struct, frozen=True):
 
 
 class _Lane(BoundCall):
-    """The steps of a call, bound to memory, and how far they have run."""
+    """The bound steps of a call, and how far they have run."""
 
     __slots__ = ("_calls", "_index", "memory")
 
@@ -244,7 +244,7 @@ class _Lane(BoundCall):
         self._index = 0
 
     def run(self, stop: StopFlag, given: Given = None) -> bool:
-        """Run on; False where the flag stops it. Rewind it if it raises."""
+        """Runs on; returns False where the flag stops it. Must be rewound if it raises."""
         index = self._index
         try:
             for call in self._calls[index:] if index else self._calls:
@@ -312,7 +312,7 @@ class _OpenLane(_Lane):
         self._restore()
 
     def _call(self) -> BoundCall:
-        """The call of the step whose turn it is."""
+        """Returns the call of the step whose turn it is."""
         step, kept = self._steps[self._index], self._bound[self._index]
         shapes = self._shapes(step)
         if kept is not None and kept[0] == shapes:
@@ -327,7 +327,7 @@ class _OpenLane(_Lane):
         return call
 
     def _shapes(self, step: _Step) -> tuple[Shape, ...]:
-        """The shapes of what the step reads that is only known at the run."""
+        """Returns the shapes of the step's inputs that are only known at the run."""
         values = (self._values[slot] for slot in step.inputs)
         return tuple(value.shape for value in values if isinstance(value, OutputBuffer))
 
@@ -385,7 +385,7 @@ class _OpenLane(_Lane):
 
 
 class _Memory:
-    """Memory for the boundaries of calls; what idle calls gave back is leased again."""
+    """Memory for the boundaries of calls; what idle calls gave back is used again."""
 
     __slots__ = ("_free", "_nbytes")
 
@@ -408,7 +408,7 @@ class _Memory:
 
 
 def _aligned(nbytes: int) -> Array:
-    """Bytes that begin at a cache line; raises ResourceExhaustedTransient."""
+    """Returns bytes that begin at a cache line; raises ResourceExhaustedTransient."""
     try:
         raw = np.empty(nbytes + _ALIGNMENT, np.uint8)
     except MemoryError as error:
@@ -420,7 +420,7 @@ def _aligned(nbytes: int) -> Array:
 
 
 def _value(boundary: Boundary, memory: Array) -> Array | OutputBuffer:
-    """A boundary within the memory of a call, or memory of its own for one of unknown shape."""
+    """Returns a boundary in the memory of a call, or memory of its own if its shape is unknown."""
     dtype, dimensions = dtype_of(boundary.type), boundary.dimensions
     if not boundary.is_settled:
         return OutputBuffer(_aligned(0), dtype, dimensions)
@@ -429,7 +429,10 @@ def _value(boundary: Boundary, memory: Array) -> Array | OutputBuffer:
 
 
 def _read(value: Array | OutputBuffer | None) -> Array | None:
-    """The inputs of a step; the step that wrote a value of open shape has stored its shape."""
+    """Returns an input of a step.
+
+    The step that wrote a value of open shape has stored its shape.
+    """
     return value.array(value.shape) if isinstance(value, OutputBuffer) else value
 
 
@@ -440,7 +443,7 @@ def _written(value: Array | OutputBuffer | None) -> Target:
 
 
 def _enlarged(value: Array | OutputBuffer | None, shape: Shape, who: str) -> OutputBuffer:
-    """Memory for this shape; raises GeneralFailure for what cannot be true."""
+    """Returns memory for this shape; raises GeneralFailure for a shape that cannot be true."""
     if not isinstance(value, OutputBuffer):
         raise GeneralFailure(f"{who} wants {list(shape)} for an output of known shape")
     nbytes = math.prod(shape) * value.dtype.itemsize

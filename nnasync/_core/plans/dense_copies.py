@@ -21,14 +21,14 @@ _Move = tuple[Array, Array]
 
 
 def reads_in_place(plan: Plan, array: Array) -> bool:
-    """Whether a plan takes this input as it is."""
+    """Returns whether a plan reads this input in place."""
     if _is_plain(array) and array.flags.writeable:
         return True
     return bool(plan.reads_in_place(array))
 
 
 def bound(plan: Plan, inputs: Sequence[Array | None], outputs: Sequence[Target]) -> BoundCall:
-    """A call of a plan on arrays of which some may have padded rows or be read-only."""
+    """Returns a call of a plan on arrays of which some have padded rows or are read-only."""
     gathers: list[_Move] = []
     scatters: list[_Move] = []
     given, targets = list(inputs), list(outputs)
@@ -45,7 +45,7 @@ def bound(plan: Plan, inputs: Sequence[Array | None], outputs: Sequence[Target])
 
 
 class _GatheringCall(BoundCall):
-    """A call with arrays of its own in place of some."""
+    """A call that uses dense copies in place of some arrays."""
 
     __slots__ = ("_call", "_gathers", "_is_begun", "_scatters")
 
@@ -91,7 +91,7 @@ def _move(moves: Sequence[_Move]) -> None:
 
 
 def write(inputs: Sequence[Array | None], given: Sequence[Array]) -> None:
-    """Copy arrays into the memory of inputs, all of which are there."""
+    """Copies arrays into the memory of inputs, all of which are there."""
     for target, source in zip(inputs, given, strict=True):
         if target is not None:
             target[...] = source

@@ -42,7 +42,7 @@ _lock = renewed_in_child(threading.RLock())
 
 
 class Health:
-    """How a plan's device did lately.
+    """Records how a plan's device did lately.
 
     `failures` are those in a row. `suspects`, read without a lock by every run, counts the plan and
     its parts that failed last time: while there is one, no run may hold up the thread of a loop.
@@ -60,25 +60,28 @@ class Health:
         self.failure: NNError = GeneralFailure("nothing has failed")
 
     def failed(self, failure: NNError) -> None:
-        """Note that the device failed."""
+        """Notes that the device failed."""
         with _lock:
             self.failures += 1
         self.doubted(failure)
 
     def doubted(self, failure: NNError) -> None:
-        """Note a failure in a run that will be done over on the device, which then counts."""
+        """Notes a failure in a run that is repeated on the device.
+
+        The repetition is what counts.
+        """
         with _lock:
             self.failure = failure
             self._suspect(is_suspect=True)
 
     def succeeded(self) -> None:
-        """Note that the device did its work."""
+        """Notes that the device did its work."""
         with _lock:
             self.failures = self._skipped = 0
             self._suspect(is_suspect=False)
 
     def skips(self) -> bool:
-        """Whether the run that begins now goes straight to the reference."""
+        """Returns whether the run that begins now goes straight to the reference."""
         if self.failures < TOLERATED_FAILURES:
             return False
         with _lock:
@@ -98,7 +101,7 @@ class Health:
 
 
 class LazyPlan(Plan):
-    """A `Plan` that is compiled when it first runs: that of the reference."""
+    """The plan of the reference, which is compiled when it first runs."""
 
     def __init__(self, compile_reference: Callable[[], Plan]) -> None:
         self._compile = compile_reference
@@ -107,7 +110,7 @@ class LazyPlan(Plan):
         self._failure: NNError | None = None
 
     def plan(self) -> Plan:
-        """The compiled plan, after a while the first time.
+        """Returns the compiled plan; compiles it the first time.
 
         Raises GeneralFailure, again and again, where the reference cannot run the model, Refused.
         """
@@ -122,11 +125,11 @@ class LazyPlan(Plan):
             return self._plan
 
     def bind(self, inputs: Sequence[Array | None], outputs: Sequence[Target]) -> BoundCall:
-        """A call that is bound when it first runs."""
+        """Returns a call that is bound when it first runs."""
         return _LateCall(self.plan, inputs, outputs)
 
     def trim(self) -> None:
-        """Give idle scratch memory back."""
+        """Frees idle scratch memory."""
         if self._plan is not None:
             self._plan.trim()
 
@@ -167,11 +170,11 @@ class GuardedPlan(Plan):
         self.health = health or Health()
 
     def reads_in_place(self, array: Array) -> bool:
-        """Whether the device's plan does; that of the reference does."""
+        """Returns whether the device's plan reads this array in place, as the reference's does."""
         return reads_in_place(self.plan, array)
 
     def bind(self, inputs: Sequence[Array | None], outputs: Sequence[Target]) -> BoundCall:
-        """A call of the device's plan; where binding fails, it is tried again by each run."""
+        """Returns a call of the device's plan; where binding fails, each run tries it again."""
         try:
             call = check_call(self.plan.bind(inputs, outputs), self.plan)
         except (CallerError, Cancelled, Refused):
@@ -188,13 +191,13 @@ class GuardedPlan(Plan):
         )
 
     def trim(self) -> None:
-        """Give idle scratch memory of both back."""
+        """Frees idle scratch memory of both plans."""
         self.plan.trim()
         self.reference_plan.trim()
 
 
 class _GuardedCall(BoundCall):
-    """A call of the device, and the same on the reference once it was needed."""
+    """A call of the device, with one of the reference once that was needed."""
 
     __slots__ = (
         "_call",
@@ -256,7 +259,7 @@ class _GuardedCall(BoundCall):
         return self._failure is None and not self._is_midway
 
     def _run_and_recover(self, stop: StopFlag) -> bool:
-        """Run while the device is under suspicion."""
+        """Runs on the device while it is suspected, and on the reference if that fails."""
         if self._begins and self._health.skips():
             return self._hand_over(self._health.failure, stop)
         if self._failure is not None:
@@ -279,7 +282,7 @@ class _GuardedCall(BoundCall):
         )
 
     def _fall_back(self, error: BaseException, stop: StopFlag) -> bool:
-        """Run on the reference from the start, unless this is no failure of the device."""
+        """Runs on the reference from the start, unless the error is no failure of the device."""
         failure = untraced(contained(error, self._plan.name))
         if not isinstance(failure, DeviceError) or stop.raised == ABORT:
             raise error
@@ -293,7 +296,7 @@ class _GuardedCall(BoundCall):
         return self._hand_over(failure, stop)
 
     def _hand_over(self, failure: NNError, stop: StopFlag) -> bool:
-        """Run on the reference, from the start; raises the failure where that cannot be."""
+        """Runs on the reference from the start; raises the failure where that cannot be done."""
         if not stop.falls_back:
             raise fresh(failure) from failure.__cause__
         if self._reference is None:
@@ -374,7 +377,7 @@ class _LateCall(BoundCall):
 
 
 def untraced(failure: NNError) -> NNError:
-    """A copy to be kept: a traceback would keep the memory of the execution that failed."""
+    """Returns a copy without traceback, which would keep the memory of the failed execution."""
     twin, cause = fresh(failure), failure.__cause__
     if isinstance(cause, Exception):
         twin.__cause__ = fresh(cause)
@@ -382,7 +385,7 @@ def untraced(failure: NNError) -> NNError:
 
 
 def decided(failure: NNError, error: Exception) -> Exception:
-    """What to raise where the device failed, and then the reference: raise it `from` the latter.
+    """Returns the error to be raised `from` the latter, when device and reference have failed.
 
     That the caller erred, or must wait, only the reference says; else the device's failure counts.
     """
@@ -390,7 +393,7 @@ def decided(failure: NNError, error: Exception) -> Exception:
 
 
 def _shared(inputs: Sequence[Array | None], outputs: Sequence[Target]) -> dict[int, Array]:
-    """The inputs that share memory with an output, by number."""
+    """Returns the inputs that share memory with an output, by number."""
     written = [_span(each.memory if isinstance(each, OutputBuffer) else each) for each in outputs]
     found = {}
     for number, each in enumerate(inputs):

@@ -26,10 +26,10 @@ logger = logging.getLogger(__name__)
 
 
 class StagedPlan(Plan):
-    """A plan that begins as `first`; `replace` brings the next one."""
+    """A plan that begins as `first`, and changes to the next one with `replace`."""
 
     def __init__(self, first: Plan, *, ripe_after: int = 0) -> None:
-        """`ripe` is signaled when `ripe_after` executions have ended, at once for 0."""
+        """Takes the first plan; `ripe` is signaled after `ripe_after` executions, at once for 0."""
         self.plan = first
         """What new calls are bound to."""
         self._calls: weakref.WeakSet[StagedCall] = weakref.WeakSet()
@@ -41,16 +41,16 @@ class StagedPlan(Plan):
             self.ripe.signal()
 
     def finish(self) -> None:
-        """Say that no other plan follows."""
+        """Notes that no other plan follows."""
         self._is_last = True
         self._left = 0
 
     def reads_in_place(self, array: Array) -> bool:
-        """Whether all plans do that may run it: the last one if that is there."""
+        """Returns whether all plans that may run it read this array in place."""
         return self.plan.reads_in_place(array) if self._is_last else array.flags.c_contiguous
 
     def bind(self, inputs: Sequence[Array | None], outputs: Sequence[Target]) -> BoundCall:
-        """A call of the current plan; raises what that raises."""
+        """Returns a call of the current plan; raises what that raises."""
         plan = self.plan
         if self._is_last:
             return plan.bind(inputs, outputs)
@@ -63,7 +63,7 @@ class StagedPlan(Plan):
         return call
 
     def trim(self) -> None:
-        """Give idle scratch memory back."""
+        """Frees idle scratch memory."""
         self.plan.trim()
 
     def replace(self, plan: Plan) -> None:
@@ -85,7 +85,7 @@ class StagedPlan(Plan):
             _offer(call, plan)
 
     def count_run(self) -> None:
-        """Note that an execution has ended."""
+        """Notes that an execution has ended."""
         if self._left > 0:
             self._left -= 1
             if self._left <= 0:
@@ -130,12 +130,12 @@ class StagedCall(BoundCall):
         self._call.rewind()
 
     def take_up(self, plan: Plan) -> None:
-        """Bind the plan of the next run; raises the errors of that plan."""
+        """Binds the plan of the next run; raises the errors of that plan."""
         self._next = plan.bind(self._inputs, self._outputs)
 
 
 def bare(call: BoundCall) -> BoundCall:
-    """What a call that is idle is from its next run on, without the stages before."""
+    """Returns an idle call without the stages around it, as it runs from now on."""
     if not isinstance(call, StagedCall) or call._is_stopped or not call._staged._is_last:
         return call
     return call._next or call._call
@@ -149,7 +149,7 @@ def _offer(call: StagedCall, plan: Plan) -> None:
 
 
 def _try(plan: Plan, like: StagedCall) -> None:
-    """Run a plan once on zeros, with memory like that of a call."""
+    """Runs a plan once on zeros, in memory like that of a call."""
     inputs = [None if each is None else np.zeros_like(each) for each in like._inputs]
     outputs: list[Target] = [
         OutputBuffer(np.zeros_like(each.memory), each.dtype, each.dimensions)
