@@ -18,7 +18,7 @@ from nnasync.errors import NNError
 
 
 def main() -> str | None:
-    """Serve one device to whoever holds the other end of a socket; an error in words."""
+    """Serves one device to the process at the other end of a socket; returns an error in words."""
     parser = argparse.ArgumentParser(
         prog="python -m nnasync._core.service", description=main.__doc__
     )

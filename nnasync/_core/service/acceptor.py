@@ -77,7 +77,7 @@ async def serve_at(
 
 
 async def serve(device: Device, listener: socket.socket, limits: Limits) -> None:
-    """Serve a device to whoever of this user connects, until cancelled."""
+    """Serves a device to every process of this user that connects, until cancelled."""
     connections = ClientConnections(limits.clients)
     buckets = ClientBuckets()
     limits = _within_descriptors(limits)
@@ -121,7 +121,7 @@ async def serve_connected(device: Device, sock: socket.socket, limits: Limits) -
 
 
 def _within_descriptors(limits: Limits) -> Limits:
-    """The limits, less so many descriptors that all clients together leave some to the service."""
+    """Returns the limits with fewer descriptors, so that all clients together leave some."""
     share = (most_descriptors() - _OWN_DESCRIPTORS) // limits.clients
     return msgspec.structs.replace(
         limits, descriptors=min(limits.descriptors, max(share, _LEAST_DESCRIPTORS))

@@ -27,7 +27,7 @@ _CHARGED_NS = 500_000.0
 
 
 class ClientAccount:
-    """What one client has used; a client that is trusted is alone in its process, and has none."""
+    """Counts what one client has used; a trusted client is alone in its process, and has none."""
 
     def __init__(
         self, device: Device, limits: Limits, buckets: ClientBuckets | None, name: str = ""
@@ -52,18 +52,18 @@ class ClientAccount:
             self.client = self._workers.open_client(queue_limit=limits.queued, name=name)
 
     def own(self, prepared: PreparedModel) -> None:
-        """Have the executions of a prepared model count to this client's share, and limit them."""
+        """Charges the executions of a prepared model to this client's share, and limits them."""
         if isinstance(prepared, EnginePreparedModel):
             prepared.client = self.client
             prepared.limit(self._most_urgent)
 
     def active(self) -> None:
-        """Note that the client does something that is paid for elsewhere."""
+        """Notes that the client does something that is paid for elsewhere."""
         if self._client_buckets is not None:
             self._messages.seen_ns = now_ns()
 
     def paid(self, cost_ns: float) -> float:
-        """Pay for messages, from any thread; for how many seconds the client is to rest.
+        """Pays for messages, from any thread; returns for how many seconds the client has to rest.
 
         What they take counts to its share of the workers as well, a little later.
         """
@@ -81,12 +81,12 @@ class ClientAccount:
         return rest_ns * 1e-9
 
     def fine(self) -> None:
-        """Make a client pay for what makes no sense, from any thread."""
+        """Charges a client for a message that makes no sense, from any thread."""
         self.paid(FINE_NS)
 
     @asynccontextmanager
     async def compiling(self) -> AsyncIterator[None]:
-        """Around a compilation: a few at a time, and charged to the share of executions."""
+        """Admits a few compilations at a time, and charges them to the share of executions."""
         async with self._preparing:
             rest_ns = self._compiles_from_ns - now_ns()
             if rest_ns > 0:
@@ -107,7 +107,7 @@ class ClientAccount:
             self._workers.spent(self.client, duration_ns)
 
     def close(self) -> None:
-        """The client has gone."""
+        """Notes that the client has gone."""
         if self._client_buckets is not None:
             self._client_buckets.leave(self._messages)
         if self._workers is not None:
@@ -115,7 +115,7 @@ class ClientAccount:
 
 
 class Stopwatch:
-    """Processor time of one thread, as it passes."""
+    """Measures the processor time of one thread."""
 
     __slots__ = ("_at_ns",)
 
@@ -123,6 +123,6 @@ class Stopwatch:
         self._at_ns = time.thread_time_ns()
 
     def lap(self) -> int:
-        """Nanoseconds since the last lap."""
+        """Returns the nanoseconds since the last lap."""
         before, self._at_ns = self._at_ns, time.thread_time_ns()
         return self._at_ns - before

@@ -50,7 +50,7 @@ _MOST_AT_ONCE = 16
 
 
 class Session:
-    """One client; `run` ends when it does."""
+    """Serves one client; `run` ends when the session does."""
 
     def __init__(
         self,
@@ -91,11 +91,11 @@ class Session:
         )
 
     def _message(self, frame: Frame) -> Any:
-        """What a frame says; raises GeneralFailure where it is no message."""
+        """Decodes the message of a frame; raises GeneralFailure where it is none."""
         return decode(frame.message, FromClient)
 
     async def run(self) -> None:
-        """Serve until the connection ends."""
+        """Serves until the connection ends."""
         try:
             async with anyio.create_task_group() as self._tasks:
                 self._tasks.start_soon(self._write)
@@ -114,15 +114,15 @@ class Session:
 
     @property
     def is_greeted(self) -> bool:
-        """Whether the handshake is over."""
+        """Returns whether the handshake is over."""
         return self._greeted.is_set()
 
     def disconnect(self) -> None:
-        """End the connection, and so the session."""
+        """Ends the connection, and so the session."""
         self._connection.disconnect()
 
     def send(self, message: Any, fds: tuple[int, ...] = ()) -> None:
-        """Send something, from any thread; a client that takes nothing any more is dropped."""
+        """Sends something, from any thread; drops a client that takes nothing any more."""
         try:
             self._connection.send(encode(message), fds)
         except DeviceDied:
@@ -168,7 +168,7 @@ class Session:
         return watch.lap() + calls * SERVED_CALL_NS
 
     async def _until_taken(self) -> None:
-        """Wait until the client has taken its answers; who takes none is not listened to."""
+        """Waits until the client has taken its answers; who takes none is not listened to."""
         while self._connection.has_waiting and not self._ended:
             self._written = anyio.Event()
             self._to_write.set()
@@ -186,7 +186,7 @@ class Session:
             self._written.set()
 
     def _start(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Begin a task of the session."""
+        """Starts a task of the session."""
         self._tasks.start_soon(work)
 
     def _blocked(self) -> None:
@@ -201,7 +201,7 @@ class Session:
     # -- messages
 
     def _take(self, frame: Frame) -> bool:
-        """Begin what a message asks for, and say whether it was a call.
+        """Begins what a message asks for; returns whether it was a call.
 
         The frame is closed when that is done.
         """
@@ -233,7 +233,7 @@ class Session:
         return False
 
     def _refuse(self, frame: Frame, error: GeneralFailure) -> None:
-        """Answer a call whose arguments are of the wrong kind; raise for what is no call."""
+        """Answers a call whose arguments are of the wrong type; raises for what is no call."""
         frame.close()
         parts = decode(frame.message, list[Any])
         if not self._greeted.is_set() or len(parts) < 2 or type(parts[1]) is not int:
@@ -241,7 +241,7 @@ class Session:
         self._fail(parts[1], InvalidArgument(str(error)))
 
     def _notified(self, message: Any, frame: Frame) -> None:
-        """Do what has no answer; what is wrong about it shows when it is used."""
+        """Handles a message without an answer; its mistakes show when it is used."""
         try:
             self._holdings.notified(message, frame)
         except NNError as error:
@@ -283,7 +283,7 @@ class Session:
         frame: Frame,
         held: tuple[int, int],
     ) -> None:
-        """Carry out one call and answer it; `held` is what is counted for it meanwhile."""
+        """Runs one call and answers it; `held` is what is counted for it meanwhile."""
         answer: bytes = b""
         failure: NNError | None = None
         key = call or -id(scope)
@@ -307,7 +307,7 @@ class Session:
             self._answer(call, answer)
 
     def _fail(self, call: int, error: NNError) -> None:
-        """Answer a call with an error, which its sender pays for where it is the sender's."""
+        """Answers a call with an error, for which its sender pays if it is the sender's fault."""
         if isinstance(error, InvalidArgument):
             self._account.fine()
         self._answer(call, failed(error))
@@ -317,7 +317,7 @@ class Session:
             self.send(Answer(call, value))
 
     async def _welcome(self, hello: Hello) -> None:
-        """Say what the device is, or what is wrong, and then end the connection."""
+        """Answers the greeting with what the device is, or ends the connection with an error."""
         version = library_version()
         if hello.magic != MAGIC or hello.protocol != PROTOCOL or hello.version != version:
             error = InvalidArgument(

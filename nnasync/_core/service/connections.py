@@ -22,14 +22,14 @@ class ClientConnection(Protocol):
 
     @property
     def is_greeted(self) -> bool:
-        """Whether its handshake is over."""
+        """Returns whether its handshake is over."""
 
     @property
     def has_asked(self) -> bool:
-        """Whether it asked for anything since."""
+        """Returns whether it has asked for anything since the handshake."""
 
     def disconnect(self) -> None:
-        """End the connection."""
+        """Ends the connection."""
 
 
 class ClientConnections:
@@ -43,7 +43,7 @@ class ClientConnections:
         return len(self._pids)
 
     def has_room(self, pid: int) -> bool:
-        """Whether one more may come from this process; an idle connection may end for that."""
+        """Returns whether this process may have one more; an idle connection may end for that."""
         if len(self._among(_is_new)) >= MOST_UNGREETED:
             self._send_away(self._among(_is_new))
         if len(self) < self._most:
@@ -59,18 +59,21 @@ class ClientConnections:
         return self._send_away(idle)
 
     def come(self, connection: ClientConnection, pid: int) -> None:
-        """Note one that was let in."""
+        """Notes a connection that was let in."""
         self._pids[connection] = pid
 
     def leave(self, connection: ClientConnection) -> None:
-        """Forget one that has gone, or was sent away before."""
+        """Forgets a connection that has gone, or was sent away before."""
         self._pids.pop(connection, None)
 
     def _among(self, test: Callable[[ClientConnection], bool]) -> dict[ClientConnection, int]:
         return {connection: pid for connection, pid in self._pids.items() if test(connection)}
 
     def _send_away(self, connections: dict[ClientConnection, int]) -> bool:
-        """End the oldest of the process that has most of these; whether there was one."""
+        """Ends the oldest connection of the process that has most.
+
+        Returns whether there was one.
+        """
         if not connections:
             return False
         ((most, _),) = Counter(connections.values()).most_common(1)

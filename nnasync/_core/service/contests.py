@@ -41,7 +41,7 @@ _ENDING_NS = 40_000_000
 
 
 def main() -> None:
-    """Hold contests for whoever holds the other end of a socket."""
+    """Holds contests for the process at the other end of a socket."""
     parser = argparse.ArgumentParser(prog=f"python -m {__spec__.name}", description=main.__doc__)
     parser.add_argument("--connected", metavar="FD", type=int, required=True)
     parser.add_argument("--lifeline", metavar="FD", type=int, required=True)
@@ -67,7 +67,7 @@ def main() -> None:
 
 
 def _serve(frame: Frame, options: Options, talk: Talk, counted_ns: int) -> None:
-    """Answer one message; whatever goes wrong is told.
+    """Answers one message; errors are answers, too.
 
     Of the processor time of this process, `counted_ns` were for earlier contests; the first one's
     includes the start.
@@ -134,7 +134,7 @@ async def _hold(
 
 @contextlib.contextmanager
 def _ending_with(sock: socket.socket) -> Iterator[None]:
-    """End this process, whatever it does, when the other end of the connection is closed."""
+    """Ends this process, whatever it does, when the other end of the connection is closed."""
     over, stop = socket.socketpair()
 
     def watch() -> None:

@@ -24,7 +24,7 @@ Start = Callable[[Callable[[], Coroutine[Any, Any, None]]], None]
 
 
 def executions_of(prepared: PreparedModel, queues: ServedBurst, start: Start) -> BurstContext:
-    """What serves the executions of a prepared model that come over these queues."""
+    """Returns what serves executions of a prepared model that come over these queues."""
     if isinstance(prepared, EnginePreparedModel):
         return prepared.serve_burst(queues, queues, queues, ordered=False)
     tasks = _Tasks(prepared, queues)
@@ -33,7 +33,7 @@ def executions_of(prepared: PreparedModel, queues: ServedBurst, start: Start) ->
 
 
 class _Tasks:
-    """Executions of a prepared model that is known by its HAL alone: each is a task."""
+    """Serves a prepared model that is known by its HAL alone: each execution is a task."""
 
     def __init__(self, prepared: PreparedModel, queues: ServedBurst) -> None:
         self._prepared = prepared
@@ -44,7 +44,7 @@ class _Tasks:
         queues.listen(self._server.receive)
 
     async def run(self) -> None:
-        """Carry out what comes, until it is closed."""
+        """Runs what comes, until it is closed."""
         async with anyio.create_task_group() as group:
             while not group.cancel_scope.cancel_called:
                 await self._came.wait()
@@ -53,16 +53,16 @@ class _Tasks:
                     self._to_do.popleft()(group)
 
     def free_memory(self, slot: int) -> None:
-        """Let go of a memory."""
+        """Drops a memory."""
         self._server.free_memory(slot)
 
     def close(self) -> None:
-        """Cancel all that is under way."""
+        """Cancels all executions that are under way."""
         self._server.close()
         self._have_done(lambda group: group.cancel_scope.cancel())
 
     def _have_done(self, work: Callable[[TaskGroup], object]) -> None:
-        """Have something done on the loop, from any thread."""
+        """Runs a function on the loop, from any thread."""
         self._to_do.append(work)
         self._wakeup.post(lambda: self._came.set())
 
@@ -75,7 +75,7 @@ class _Tasks:
         reply: Callable[[Outcome], None],
         release: Callable[[], None],
     ) -> Callable[[], None]:
-        """Begin one execution; returns how to cancel it."""
+        """Begins one execution; returns the function that cancels it."""
         scopes: list[anyio.CancelScope] = []
 
         async def run() -> None:

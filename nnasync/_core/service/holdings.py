@@ -75,7 +75,7 @@ Work = Callable[[], Awaitable[Any]]
 
 
 class Holdings:
-    """All that one client has."""
+    """Everything that one client has at the service."""
 
     def __init__(
         self,
@@ -126,11 +126,11 @@ class Holdings:
         }
 
     def asked(self, message: Any, frame: Frame) -> Work:
-        """The work that answers a call; raises where it need not even begin."""
+        """Returns the work that answers a call; raises where it need not even begin."""
         return self._tracing.timed(message, self._answers[type(message)](message, frame))
 
     def notified(self, message: Any, frame: Frame) -> None:
-        """Do what has no answer; raises what is wrong about it."""
+        """Handles a message without an answer; raises what is wrong about it."""
         match message:
             case OfferMemory():
                 self._memories.offer(message, frame)
@@ -151,7 +151,7 @@ class Holdings:
                 self._end_burst(message.burst)
 
     async def close(self) -> None:
-        """Give all of it back."""
+        """Closes and frees all of it."""
         self._tracing.off()
         for burst in list(self._bursts.values()):
             burst.end()
@@ -194,7 +194,7 @@ class Holdings:
         return self._model_read(message, size, read)
 
     def _model_read(self, message: OfferModel, size: int, read: Callable[[], Model]) -> Work:
-        """Keep a model of so many bytes, which is read on a thread."""
+        """Returns the work that keeps a model of so many bytes, which is read on a thread."""
         _check_new(message.model, self._models, "model")
         self._limits.check("models", len(self._models))
         self._usage.take(size)
@@ -363,7 +363,7 @@ class Holdings:
             self._launches.pop(number, None)
 
     def _forget_launch(self, number: int) -> None:
-        """Drop a launch that is over; one that is not, when it is."""
+        """Drops a launch; one that is under way, when it is over."""
         if number not in self._launches:
             return
         self._forgotten.add(number)
@@ -474,7 +474,7 @@ class Holdings:
         return work
 
     def _check_tokens(self, tokens: Sequence[int]) -> None:
-        """Raise InvalidArgument for tokens of other clients, which are none here."""
+        """Raises InvalidArgument for tokens of other clients, which mean nothing here."""
         if not self._tokens.issuperset(tokens):
             raise InvalidArgument("a memory token of the request stands for no buffer (any more)")
 
@@ -498,7 +498,7 @@ class Holdings:
 
 
 def handed_pools(message: OfferModel) -> list[PoolForm]:
-    """The pools of a model that come beside its description."""
+    """Returns the pools of a model that come with its message."""
     forms = [each for each in (message.values, *message.pools) if isinstance(each, PoolForm)]
     return [form for form in forms if not form.refusal]
 
@@ -511,7 +511,7 @@ def _check_new(number: int, table: dict[int, Any], what: str) -> None:
 def _files(
     message: Prepare | PrepareFromCache, frame: Frame
 ) -> tuple[Sequence[int], Sequence[int]]:
-    """Descriptors of model cache and data cache, which the frame closes."""
+    """Returns the descriptors of model cache and data cache, which the frame closes."""
     models, data = message.model_files, message.data_files
     if models < 0 or data < 0 or models + data != len(frame.fds):
         raise InvalidArgument(

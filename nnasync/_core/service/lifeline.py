@@ -25,7 +25,7 @@ _SLICE_NS = 100_000
 
 
 def hold(fd: int) -> None:
-    """Have a thread hold the descriptor, which is not to be used any more."""
+    """Has a thread hold the descriptor, which nobody else may use any more."""
     os.set_inheritable(fd, False)
     held = threading.Event()
     never = threading.Event()
@@ -52,7 +52,7 @@ def hold(fd: int) -> None:
 
 
 def _apart() -> bool:
-    """Give the calling thread descriptors of its own, copies of the others'."""
+    """Gives the calling thread its own table of descriptors; returns whether that worked."""
     if sys.platform != "linux":
         return False
     unshare: Any = ctypes.CDLL(None, use_errno=True).unshare

@@ -34,19 +34,19 @@ class Limits(Struct, frozen=True, kw_only=True):
     priority: Priority = Priority.HIGH
 
     def check(self, what: str, now: int, more: int = 1) -> None:
-        """Raise ResourceExhaustedTransient where a client has as many as it may."""
+        """Raises ResourceExhaustedTransient where a client has as many as it may."""
         most: int = getattr(self, what)
         if now + more > most:
             raise ResourceExhaustedTransient(f"this client has {now} {what}, the most it may have")
 
     def bounded(self, wanted: ExecutionConfig) -> ExecutionConfig:
-        """What a client wants, with loops that end, and no priority above the highest."""
+        """Returns a client's configuration with bounded loops and no priority above the highest."""
         loop_timeout_ns = min(max(wanted.loop_timeout_ns, 0), MAXIMUM_LOOP_TIMEOUT_NS)
         priority = None if wanted.priority is None else min(wanted.priority, self.priority)
         return msgspec.structs.replace(wanted, loop_timeout_ns=loop_timeout_ns, priority=priority)
 
     def check_bytes(self, now: int, more: int) -> None:
-        """Raise ResourceExhausted where a client takes more bytes than it may."""
+        """Raises ResourceExhausted where a client takes more bytes than it may."""
         if more > self.bytes:
             raise ResourceExhaustedPersistent(
                 f"{more} bytes are more than the {self.bytes} that a client may have"

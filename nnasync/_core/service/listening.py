@@ -17,7 +17,7 @@ _BACKLOG = 32
 
 @contextlib.contextmanager
 def listening(path: Path) -> Iterator[socket.socket]:
-    """A listening socket at a path, removed in the end; its folder is made if it is missing.
+    """Opens a listening socket at a path; removes it in the end, and makes its folder.
 
     Raises InvalidArgument for a path that cannot be one, a folder that others may enter, and
     something else that is there; DeviceUnavailable where another service listens.
@@ -61,7 +61,7 @@ def _check_folder(folder: Path) -> None:
 
 
 def _remove_stale(path: Path) -> None:
-    """Remove a socket that nobody listens on."""
+    """Removes a socket that nobody listens on."""
     try:
         found = os.lstat(path)
     except FileNotFoundError:

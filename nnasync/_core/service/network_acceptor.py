@@ -41,7 +41,7 @@ _PAUSE_S = 0.1
 
 
 class Guard:
-    """What a client has to prove, and how the connection is encrypted."""
+    """Checks what a client has to prove, and encrypts its connection."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Guard:
             raise InvalidArgument(f"{private_key}: a private key needs its certificate")
 
     def layer(self) -> TlsLayer | None:
-        """What encrypts one connection; None where that is not asked for."""
+        """Returns what encrypts one connection; None where that is not asked for."""
         if self._tls is None:
             return None
         context, own = self._tls
@@ -91,7 +91,7 @@ class _Arrival:
 
 @asynccontextmanager
 async def listening_at(address: str, guard: Guard) -> AsyncIterator[socket.socket]:
-    """A socket that listens at "tcp://HOST:PORT"; port 0 stands for a free one.
+    """Opens a socket that listens at "tcp://HOST:PORT"; port 0 stands for a free one.
 
     Raises InvalidArgument where nobody can listen, or a key is missing: other machines can come
     there. Raises DeviceUnavailable where somebody listens already.
@@ -121,7 +121,7 @@ async def listening_at(address: str, guard: Guard) -> AsyncIterator[socket.socke
 
 
 def address_of(listener: socket.socket) -> str:
-    """Where a socket listens, as clients write it."""
+    """Returns the address at which a socket listens, as clients write it."""
     host, port = listener.getsockname()[:2]
     return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
 
@@ -129,7 +129,7 @@ def address_of(listener: socket.socket) -> str:
 async def serve_network(
     device: Device, listener: socket.socket, guard: Guard, limits: Limits
 ) -> None:
-    """Serve a device to whoever connects and has the key, until cancelled."""
+    """Serves a device to everyone who connects and has the key, until cancelled."""
     connections = ClientConnections(limits.clients)
     buckets = ClientBuckets()
 
@@ -169,7 +169,7 @@ async def serve_network(
 async def _attended(
     device: Device, arrival: _Arrival, guard: Guard, limits: Limits, buckets: ClientBuckets
 ) -> None:
-    """Let a client in and serve it until its connection ends."""
+    """Lets a client in, and serves it until its connection ends."""
     sock, tls = arrival.socket, guard.layer()
     sock.setblocking(False)
     keep_alive(sock)
@@ -187,7 +187,7 @@ async def _attended(
 
 
 async def _shaken(sock: socket.socket, handshake: Handshake, steps: Steps) -> None:
-    """Have a handshake; raises OSError, TimeoutError among them, and GeneralFailure."""
+    """Makes a handshake; raises OSError, TimeoutError among them, and GeneralFailure."""
     data: bytes | None = None
     try:
         while True:

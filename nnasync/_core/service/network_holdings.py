@@ -33,7 +33,7 @@ SendValues = Callable[..., None]
 
 
 class Piles(Landing):
-    """Memory of its own for each of the values of a frame."""
+    """A landing that allocates memory for each of the values of a frame."""
 
     __slots__ = ("pools",)
 
@@ -44,7 +44,7 @@ class Piles(Landing):
 
 
 class NetworkHoldings(Holdings):
-    """All that one client over a network has."""
+    """Everything that one client over a network has at the service."""
 
     def __init__(self, *arguments: Any, send_values: SendValues) -> None:
         """`arguments` are those of `Holdings`."""
@@ -63,7 +63,7 @@ class NetworkHoldings(Holdings):
         )
 
     def place(self, message: bytes, sizes: Sequence[int]) -> Landing:
-        """Where the values of a message go; an error where they are not to be taken."""
+        """Returns where the values of a message go; an error where they are not wanted."""
         try:
             said = decode(message, FromNetworkClient)
             if isinstance(said, Run):
@@ -85,7 +85,7 @@ class NetworkHoldings(Holdings):
             return Landing(error=error)
 
     async def close(self) -> None:
-        """Give all of it back."""
+        """Closes and frees all of it."""
         await super().close()
         self._requests.close()
 
@@ -143,7 +143,7 @@ class NetworkHoldings(Holdings):
         return ANSWERED
 
     def _rest(self, served: ServedRequest) -> None:
-        """Keep a request for the next execution, if there can be one; from any thread."""
+        """Keeps a request for the next execution, if there can be one; from any thread."""
         if served.key[0] in self._prepared:
             self._requests.give(served)
         else:
@@ -197,7 +197,7 @@ _LOCAL = frozenset(("PrepareFromCache", "Launch", "LaunchInfo", "OpenBurst", "Co
 
 
 def _landing(frame: Frame) -> Landing:
-    """Where the values of a frame are; raises why they were not taken."""
+    """Returns where the values of a frame are; raises why they were not taken."""
     if not isinstance(frame, ValueFrame):
         raise GeneralFailure("a frame without values came over a network")
     return frame.take_landing()

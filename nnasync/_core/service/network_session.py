@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 class NetworkSession(Session):
-    """A client that has proved that it has the key; `run` ends when it does."""
+    """Serves a client that has proved that it has the key; `run` ends when the session does."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class NetworkSession(Session):
     def send_values(
         self, message: Any, values: Sequence[memoryview], call: int, sent: Callable[[], object]
     ) -> None:
-        """Send an answer with values, which must stay as they are until `sent` is called."""
+        """Sends an answer with values, which must stay as they are until `sent` is called."""
         try:
             self._network.send(encode(message), values, number=call, sent=sent)
         except DeviceDied:

@@ -13,7 +13,7 @@ from nnasync.errors import InvalidArgument
 
 
 def options_of(settings: str) -> Options:
-    """The options of a runtime that was told them as JSON; raises InvalidArgument."""
+    """Returns the options of a runtime from their JSON; raises InvalidArgument."""
     try:
         return Options(**msgspec.json.decode(settings, type=dict[str, Any]))
     except (msgspec.MsgspecError, TypeError) as error:
@@ -21,7 +21,7 @@ def options_of(settings: str) -> Options:
 
 
 def for_service(options: Options) -> Options:
-    """Options of the runtime of a service: LOW work that is alone runs at the lowest OS priority.
+    """Returns options for the runtime of a service: LOW work runs at the lowest OS priority.
 
     A thread that holds the interpreter lock and gets no core holds up all others of its process:
     the loop of an application, or work of higher priority in a service.
@@ -30,7 +30,7 @@ def for_service(options: Options) -> Options:
 
 
 def for_contests(options: Options) -> Options:
-    """Options of the runtime of a process that holds contests: behind the application, not ahead.
+    """Returns options for a process that holds contests, so that it stays behind the application.
 
     The loop's thread computes short networks itself, and would be ahead of all other programs.
     """
@@ -38,7 +38,7 @@ def for_contests(options: Options) -> Options:
 
 
 def limit_memory(limit_bytes: int | None) -> None:
-    """Let this process have no more private memory than that, for good; None limits nothing.
+    """Limits the private memory of this process for good; None limits nothing.
 
     Memory that it shares with others, and files that it only reads, do not count.
     """
@@ -49,7 +49,7 @@ def limit_memory(limit_bytes: int | None) -> None:
 
 
 def most_descriptors() -> int:
-    """How many descriptors this process may have, after asking for as many as are allowed."""
+    """Raises the limit of descriptors as far as is allowed, and returns it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
         with contextlib.suppress(OSError, ValueError):

@@ -31,7 +31,10 @@ class TokenBucket:
         self._now_ns = self.seen_ns = now_ns
 
     def spend(self, cost_ns: float, now_ns: int, others: int) -> int:
-        """Take a cost off; for how long, in nanoseconds, the client is to rest beside `others`."""
+        """Subtracts a cost.
+
+        Returns for how many nanoseconds the client has to rest beside `others`.
+        """
         active = 1 + others
         grown = self._credit_ns + max(0, now_ns - self._now_ns) / active
         self._credit_ns = max(min(grown, self._most_ns) - cost_ns, -LONGEST_REST_NS / active)
@@ -40,23 +43,23 @@ class TokenBucket:
 
 
 class ClientBuckets:
-    """The clients of one service."""
+    """The token buckets of all clients of one service."""
 
     def __init__(self) -> None:
         self._buckets: list[TokenBucket] = []
 
     def join(self, now_ns: int) -> TokenBucket:
-        """Another client's pace."""
+        """Adds a client, and returns its bucket."""
         bucket = TokenBucket(now_ns)
         self._buckets.append(bucket)
         return bucket
 
     def leave(self, bucket: TokenBucket) -> None:
-        """A client has gone."""
+        """Notes that a client has gone."""
         if bucket in self._buckets:
             self._buckets.remove(bucket)
 
     def others(self, me: TokenBucket, now_ns: int) -> int:
-        """Number of clients beside that of `me` that were active lately."""
+        """Returns how many other clients were active lately."""
         since_ns = now_ns - ACTIVE_NS
         return sum(each.seen_ns >= since_ns for each in tuple(self._buckets) if each is not me)

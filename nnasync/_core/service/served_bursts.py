@@ -37,7 +37,7 @@ _RUNS = 64
 
 
 class ServedBurst:
-    """Both channels of a burst and its callback; a thread of its own runs what is short."""
+    """Serves a burst over its two channels; a thread of its own runs what is short."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class ServedBurst:
         self._closed = False
 
     def begin(self, context: BurstContext, device: Device) -> None:
-        """Serve from now on; raises ResourceExhaustedTransient where no thread is left."""
+        """Serves from now on; raises ResourceExhaustedTransient where no thread is left."""
         self._context = context
         if self._closed:
             context.close()
@@ -123,7 +123,7 @@ class ServedBurst:
             raise ResourceExhaustedTransient(f"no thread for a burst: {error}") from error
 
     def end(self) -> None:
-        """End the burst, from any thread."""
+        """Ends the burst, from any thread."""
         self._closed = True
         self._rests.set()
         self._reader.close()
@@ -132,13 +132,13 @@ class ServedBurst:
             self._context.close()
 
     def _rest(self, cost_ns: float) -> None:
-        """Pay for the reading; rest where others are to have their share of that first."""
+        """Pays for the reading, and rests where others are to have their share before."""
         seconds = self._account.paid(max(0.0, cost_ns))
         if seconds > 0:
             self._rests.wait(seconds)
 
     def _take(self, packet: bytes) -> None:
-        """Have a packet of the client answered."""
+        """Answers a packet of the client."""
         receive, context = self._receive, self._context
         if receive is None or context is None:
             raise BadState("the burst is closed")
@@ -147,7 +147,7 @@ class ServedBurst:
         receive(packet if self._most_urgent is Priority.HIGH else self._limited(packet))
 
     def _limited(self, packet: bytes) -> bytes:
-        """A packet that asks for no higher priority than the client may have."""
+        """Returns the packet with no higher priority than the client may have."""
         with contextlib.suppress(*UNDECODABLE):
             message = decode_request(packet)
             wanted = message.priority if isinstance(message, BurstRequest) else None
@@ -156,7 +156,7 @@ class ServedBurst:
         return packet
 
     def forget(self, memory: int) -> None:
-        """Let go of a memory that no later request names."""
+        """Drops a memory that no later request names."""
         context = self._context
         if context is not None:
             context.free_memory(memory)
@@ -166,7 +166,7 @@ class ServedBurst:
     # -- what the server half sees
 
     def get_memories(self, slots: Sequence[int]) -> tuple[Memory, ...]:
-        """The memories of these numbers, which the client announced."""
+        """Returns the memories of these numbers, which the client announced."""
         try:
             found = tuple(self._memories.awaited(slot, self._patience_s) for slot in slots)
         except InvalidArgument:
@@ -180,7 +180,7 @@ class ServedBurst:
         return found
 
     def check_tokens(self, tokens: Sequence[int]) -> None:
-        """Raise InvalidArgument unless each stands for a buffer of this client."""
+        """Raises InvalidArgument unless each token stands for a buffer of this client."""
         self._check_tokens(tokens)
 
     def send(self, message: bytes) -> None:
@@ -189,9 +189,9 @@ class ServedBurst:
             raise ResourceExhaustedTransient("the client does not take its answers")
 
     def listen(self, receive: Callable[[bytes], None]) -> None:
-        """Whose requests are received."""
+        """Sets the function that receives the requests."""
         self._receive = receive
 
     def close(self) -> None:
-        """End the channels."""
+        """Closes the channels."""
         self._receive = None

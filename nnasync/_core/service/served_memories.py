@@ -33,7 +33,7 @@ _SHORT_BYTES = 4096
 
 
 class Usage:
-    """Bytes and file descriptors that a client holds."""
+    """Counts the bytes and file descriptors that a client holds."""
 
     def __init__(self, limits: Limits) -> None:
         self.bytes = self.descriptors = 0
@@ -41,7 +41,7 @@ class Usage:
         self._lock = threading.Lock()
 
     def take(self, more: int, descriptors: int = 0) -> None:
-        """Count bytes and descriptors; raises ResourceExhausted where they are too many."""
+        """Counts bytes and descriptors in; raises ResourceExhausted where they are too many."""
         with self._lock:
             self._limits.check_bytes(self.bytes, more)
             if descriptors:
@@ -50,19 +50,19 @@ class Usage:
             self.descriptors += descriptors
 
     def give(self, less: int, descriptors: int = 0) -> None:
-        """Count them no longer; from any thread."""
+        """Counts bytes and descriptors out; from any thread."""
         with self._lock:
             self.bytes -= less
             self.descriptors -= descriptors
 
 
 def read_bytes(size: int) -> int:
-    """What a message of so many bytes may take once it is read; nothing if it is short."""
+    """Returns how many bytes a message may take once it is read; 0 if it is short."""
     return 0 if size <= _SHORT_BYTES else _DECODED * size
 
 
 class Memories:
-    """Pools by the client's numbers.
+    """The pools of a client, by the numbers that it gave them.
 
     One that cannot be used is `Unusable`, one that was refused an error for whoever names it. Of
     those that found the table full only the last are remembered.
@@ -79,7 +79,10 @@ class Memories:
         self._requests: OrderedDict[bytes, tuple[Request, tuple[int, ...]]] = OrderedDict()
 
     def offer(self, message: OfferMemory, frame: Frame) -> None:
-        """Map what came; raises what is wrong with the offer, as then does who names the memory."""
+        """Maps memory that a client offers.
+
+        Raises what is wrong, as do later uses of its number.
+        """
         if message.memory in self._pools:
             raise InvalidArgument(f"memory {message.memory} is there already")
         try:
@@ -93,7 +96,7 @@ class Memories:
         frame.close()
 
     def forget(self, message: ForgetMemory) -> None:
-        """Drop memory; what still runs on it keeps it."""
+        """Drops a memory; what still runs on it keeps it."""
         number = message.memory
         self._refused.pop(number, None)
         pool = self._pools.pop(number, None)
@@ -107,7 +110,7 @@ class Memories:
             del requests[key]
 
     def pool(self, number: int) -> Memory:
-        """The pool of a number; raises why it was refused."""
+        """Returns the pool of a number; raises why it was refused."""
         pool = self._pools.get(number, self._refused.get(number))
         if isinstance(pool, Exception):
             raise fresh(pool)
@@ -119,17 +122,23 @@ class Memories:
         raise InvalidArgument(f"memory {number} is not known to the service")
 
     def awaited(self, number: int, patience_s: float) -> Memory:
-        """The same on another thread than the loop's, which may not have got so far."""
+        """Waits for the pool of a number, on a thread that may be ahead of the loop's."""
         with self._came:
             self._came.wait_for(lambda: self.is_decided(number), patience_s)
         return self.pool(number)
 
     def is_decided(self, number: int) -> bool:
-        """Whether memory came under a number, or none will; from any thread."""
+        """Returns whether memory came under a number, or it is known that none comes.
+
+        From any thread.
+        """
         return number in self._pools or number in self._refused or self._closed
 
     def request(self, encoded: bytes) -> Request:
-        """A request of its encoded form, the same for the same bytes: it is bound once."""
+        """Returns the request of its encoded form.
+
+        The same bytes give the same request, bound once.
+        """
         known = self._requests.get(encoded)
         if known is not None:
             return known[0]
@@ -155,7 +164,7 @@ class Memories:
         self._requests.clear()
 
     def _mapped(self, form: PoolForm, fd: int) -> Memory | Exception:
-        """The memory behind a descriptor, or why there is none."""
+        """Returns the memory behind a descriptor, or the error that says why there is none."""
         try:
             size = max(form.size, 0)
             self._usage.take(size, 1)
@@ -176,7 +185,7 @@ class Memories:
             self._came.notify_all()
 
     def _refuse(self, number: int, error: Exception) -> None:
-        """Remember that nothing comes under a number, and forget the oldest such number."""
+        """Notes that a number has no memory, and forgets the oldest such number."""
         with self._came:
             self._refused.pop(number, None)
             self._refused[number] = error

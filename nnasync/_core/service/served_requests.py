@@ -24,7 +24,7 @@ _IDLE = 64
 
 
 class ServedRequest(Landing):
-    """Where one execution at a time has its inputs and its outputs."""
+    """The memory in which one execution at a time has its inputs and its outputs."""
 
     __slots__ = ("key", "outputs", "owner", "pool", "prepared", "request")
 
@@ -41,7 +41,7 @@ class ServedRequest(Landing):
         self.request = Request(form.inputs, form.outputs, (self.pool, *form.tokens))
 
     def drop(self) -> None:
-        """Give it back: what landed there is not wanted."""
+        """Gives the request back; values that landed there are not wanted."""
         self.owner.give(self)
 
 
@@ -56,7 +56,7 @@ class ServedRequests:
         self._closed = False
 
     def take(self, message: Run, prepared: PreparedModel) -> ServedRequest:
-        """One for an execution; raises InvalidArgument, ResourceExhausted."""
+        """Returns a request for an execution; raises InvalidArgument, ResourceExhausted."""
         key = message.prepared, message.form
         with self._lock:
             idle = self._idle.get(key)
@@ -69,7 +69,7 @@ class ServedRequests:
         return self._made(key, prepared)
 
     def give(self, served: ServedRequest) -> None:
-        """Take one back that nobody uses any more; from any thread."""
+        """Takes back a request that nobody uses any more; from any thread."""
         served.message = None
         with self._lock:
             if self._closed:
@@ -82,12 +82,12 @@ class ServedRequests:
             self.drop(old)
 
     def drop(self, served: ServedRequest) -> None:
-        """Forget one, which whoever still uses it keeps."""
+        """Forgets a request, which its users keep."""
         self._usage.give(served.pool.size, 1)
         served.pool.close()
 
     def forget(self, prepared: int) -> None:
-        """Drop the requests of a prepared model that is closed."""
+        """Drops the requests of a prepared model that is closed."""
         with self._lock:
             keys = [key for key in self._idle if key[0] == prepared]
             old = [served for key in keys for served in self._idle.pop(key)]
@@ -96,7 +96,7 @@ class ServedRequests:
             self.drop(served)
 
     def close(self) -> None:
-        """Drop all of them."""
+        """Drops all requests."""
         with self._lock:
             self._closed = True
             self._idle.clear()

@@ -55,7 +55,7 @@ _launching: contextvars.ContextVar[int] = contextvars.ContextVar("launching", de
 
 
 class Recorder(Timeline):
-    """A timeline that is emptied again and again, and knows which task is which launch."""
+    """Records a timeline that is emptied again and again, and the launch of each task."""
 
     # Every message of the client wakes the loop: that tells nothing.
     loop_woken = Instrument.loop_woken
@@ -68,41 +68,41 @@ class Recorder(Timeline):
         self._told_dropped = 0
 
     def task_submitted(self, task: Traced) -> None:
-        """Remember which launch it is of."""
+        """Remembers the launch that a task belongs to."""
         self._remember(task)
 
     def task_waits(self, task: Traced, fence: Signal) -> None:
-        """The same for one that waits; the client knows for what."""
+        """Remembers the launch of a task that waits; the client knows for what."""
         if not self._remember(task):
             super().task_waits(task, fence)
 
     def task_started(self, task: Traced, begun_ns: int) -> None:
-        """Record the time in the queue, and the start of a launch."""
+        """Records the time in the queue, and the start of a launch."""
         super().task_started(task, begun_ns)
         launch = self._launches.pop(id(task), 0)
         if launch:
             self._begun.append(LaunchForm(launch, threading.current_thread().name, begun_ns))
 
     def inline_run(self, name: str, begun_ns: int, ended_ns: int) -> None:
-        """Record a run on this thread, which may be that of a launch."""
+        """Records a run on this thread, which may be that of a launch."""
         super().inline_run(name, begun_ns, ended_ns)
         launch = _launching.get()
         if launch:
             self._begun.append(LaunchForm(launch, threading.current_thread().name, begun_ns))
 
     def task_answered(self, task: Traced, error: Exception | None) -> None:
-        """Record an error, and forget a launch that never began."""
+        """Records an error, and forgets a launch that never began."""
         super().task_answered(task, error)
         self._launches.pop(id(task), None)
 
     def signaled(self, launch: int, fence: Fence) -> None:
-        """The fence of a launch is final, on this thread; a failed one releases nothing."""
+        """Records that the fence of a launch is final; a failed one releases nothing."""
         if fence.error is None:
             name = threading.current_thread().name
             self._ended.append(LaunchForm(launch, name, time.monotonic_ns()))
 
     def take(self) -> Spans:
-        """The oldest of what waits."""
+        """Returns the oldest of the records that wait."""
         spans = [form_of(each) for each in _popped(self._records) if isinstance(each, Span)]
         begun, signaled = tuple(_popped(self._begun)), tuple(_popped(self._ended))
         dropped, self._told_dropped = self.dropped - self._told_dropped, self.dropped
@@ -110,7 +110,7 @@ class Recorder(Timeline):
 
     @property
     def has_some(self) -> bool:
-        """Whether something waits."""
+        """Returns whether records wait."""
         return bool(self._records or self._begun or self._ended)
 
     def _remember(self, task: Traced) -> bool:
@@ -121,10 +121,13 @@ class Recorder(Timeline):
 
 
 class Tracing:
-    """Whether a client traces, and what was recorded for it."""
+    """Traces for one client, as long as it asks for that."""
 
     def __init__(self, device: Device, *, trusts: bool) -> None:
-        """A client that is not alone here is told nothing: it would see the work of others."""
+        """Takes the device; only a trusted client is told anything, since it is alone here.
+
+        Any other client would see the work of others.
+        """
         self._tracer: Tracer | None = None
         if isinstance(device, EngineDevice):
             self._tracer = device.workers.tracer
@@ -134,7 +137,7 @@ class Tracing:
         """The last one that was switched off, of which there may be more to tell than was asked."""
 
     def asked(self, message: Trace) -> Work:
-        """The work that answers the client; raises InvalidArgument where it may not ask."""
+        """Returns the work that answers the client; raises InvalidArgument where it may not ask."""
         if not self._trusts:
             raise InvalidArgument("a service that several clients share does not tell its spans")
         if message.is_on:
@@ -153,7 +156,7 @@ class Tracing:
         return work
 
     def timed(self, message: Message, work: Work) -> Work:
-        """Work that records how long the answer to a message took, if somebody looks."""
+        """Returns work that also records how long answering a message took, if that is traced."""
         recorder, phase = self._recorder, _PHASES.get(type(message))
         if recorder is None or phase is None:
             return work
@@ -169,7 +172,7 @@ class Tracing:
         return recorded
 
     def off(self) -> None:
-        """Record no more."""
+        """Stops recording."""
         recorder, self._recorder = self._recorder, None
         if recorder is not None:
             self._switched_off = recorder
@@ -178,7 +181,7 @@ class Tracing:
 
     @contextmanager
     def launching(self, launch: int) -> Iterator[None]:
-        """What enters the queue inside `with` is of this launch."""
+        """Assigns what enters the queue in the block to this launch."""
         token = _launching.set(launch)
         try:
             yield
@@ -186,7 +189,7 @@ class Tracing:
             _launching.reset(token)
 
     def follow(self, launch: int, fence: Fence) -> None:
-        """Record when the fence of a launch is signaled, before anybody hears of it."""
+        """Records when the fence of a launch is signaled, before anybody hears of it."""
         recorder = self._recorder
         if recorder is not None:
             fence.add_callback(functools.partial(recorder.signaled, launch))
@@ -200,7 +203,7 @@ class Tracing:
 
 
 def _popped(records: deque[Any]) -> Iterator[Any]:
-    """Up to as many as an answer takes; other threads only add."""
+    """Yields as many records as an answer takes; other threads only add."""
     for _ in range(MOST_RECORDS):
         try:
             yield records.popleft()

@@ -33,7 +33,7 @@ _SEND_FLAGS = socket.MSG_DONTWAIT | getattr(socket, "MSG_NOSIGNAL", 0)
 
 
 class Transport(Protocol):
-    """One end of a connection, as who owns it sees it: this one, or one to another machine."""
+    """One end of a connection in this machine, or of one to another machine."""
 
     socket: socket.socket
     is_broken: bool
@@ -42,19 +42,19 @@ class Transport(Protocol):
 
     @property
     def has_waiting(self) -> bool:
-        """Whether something waits for `flush`."""
+        """Returns whether anything waits for `flush`."""
 
     def send(self, message: bytes, fds: Sequence[Any] = (), /) -> None:
-        """Send a message and what goes with it: descriptors, or values to another machine."""
+        """Sends a message with its descriptors, or with values to another machine."""
 
     def flush(self) -> bool:
-        """Send what waits; whether nothing is left."""
+        """Sends what waits; returns whether nothing is left."""
 
     def receive(self) -> Sequence[Frame] | None:
-        """What has arrived; None at the end."""
+        """Returns what has arrived; None at the end."""
 
     def disconnect(self) -> None:
-        """End both directions, from any thread."""
+        """Ends both directions, from any thread."""
 
     def close(self) -> None:
         """Close the socket and drop what waits; idempotent."""
@@ -70,7 +70,7 @@ class Frame:
         self.fds = fds
 
     def take(self, count: int) -> list[int]:
-        """The first descriptors, which are the caller's then; raises if there are fewer."""
+        """Takes the first descriptors, which the caller has to close; raises if there are fewer."""
         if not 0 <= count <= len(self.fds):
             raise InvalidArgument(
                 f"a message says it has {count} file descriptors, but {len(self.fds)} came with it"
@@ -79,7 +79,7 @@ class Frame:
         return taken
 
     def close(self) -> None:
-        """Close the descriptors that were not claimed."""
+        """Closes the descriptors that were not taken."""
         close_all(self.fds)
         self.fds = []
 
@@ -120,7 +120,7 @@ class Connection:
 
     @property
     def has_waiting(self) -> bool:
-        """Whether something waits for `flush`."""
+        """Returns whether anything waits for `flush`."""
         return bool(self._waiting)
 
     def send(self, message: bytes, fds: Sequence[int] = ()) -> None:
@@ -147,7 +147,10 @@ class Connection:
         self._on_blocked()
 
     def flush(self) -> bool:
-        """Send what waits; whether nothing is left. Raises DeviceDied where the peer is gone."""
+        """Sends what waits.
+
+        Returns whether nothing is left. Raises DeviceDied if the peer is gone.
+        """
         with self._lock:
             while self._waiting and not self._closed:
                 first = self._waiting[0]
@@ -164,7 +167,7 @@ class Connection:
             return True
 
     def receive(self) -> list[Frame] | None:
-        """What has arrived, at most some 64 KB of it; None at the end.
+        """Returns what has arrived, at most some 64 KB of it; None at the end.
 
         Raises GeneralFailure for what is no frame; the connection is of no use then.
         """
@@ -197,7 +200,7 @@ class Connection:
         return frames
 
     def disconnect(self) -> None:
-        """End both directions, from any thread: what was sent arrives, then both see the end."""
+        """Ends both directions, from any thread: what was sent arrives, then both see the end."""
         with contextlib.suppress(OSError):
             self.socket.shutdown(socket.SHUT_RDWR)
 
@@ -215,7 +218,7 @@ class Connection:
         self.socket.close()
 
     def _split(self, frames: list[Frame]) -> None:
-        """Move what is whole from the buffer to `frames`."""
+        """Moves complete messages from the buffer to `frames`."""
         buffer, start = self._buffer, 0
         while len(buffer) - start >= _HEADER.size:
             length, count, zero = _HEADER.unpack_from(buffer, start)
@@ -260,7 +263,7 @@ class Connection:
         self._waiting_fds += len(own)
 
     def _send(self, data: memoryview, fds: Sequence[int]) -> int:
-        """Number of bytes that went; the descriptors went with the first of them."""
+        """Returns how many bytes were sent; the descriptors went with the first of them."""
         ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
         try:
             sent = self.socket.sendmsg([data], ancillary, _SEND_FLAGS)
@@ -285,12 +288,12 @@ def close_all(fds: Sequence[int]) -> None:
 
 
 def peer_uid(sock: socket.socket) -> int:
-    """The user of the process at the other end of a Unix socket."""
+    """Returns the user of the process at the other end of a Unix socket."""
     return _credentials(sock)[1]
 
 
 def peer_pid(sock: socket.socket) -> int:
-    """That process, as it was when the socket was connected; 0 once ours is closed."""
+    """Returns the process id at the other end, as of connecting; 0 once our end is closed."""
     try:
         return _credentials(sock)[0]
     except OSError:
@@ -298,7 +301,7 @@ def peer_pid(sock: socket.socket) -> int:
 
 
 def _credentials(sock: socket.socket) -> tuple[int, int, int]:
-    """Process, user and group."""
+    """Returns process id, user and group of the peer."""
     data = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     pid, uid, gid = struct.unpack("3i", data)
     return pid, uid, gid

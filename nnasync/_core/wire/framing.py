@@ -26,7 +26,7 @@ _SKIPPED_AT_ONCE = 1 << 16
 
 
 class Landing:
-    """Where the values of one frame go; with an `error` nowhere. `message` is the frame's.
+    """Where the values of one frame go; with an `error` they go nowhere.
 
     `is_filled` once all of them are there.
     """
@@ -46,7 +46,7 @@ class Landing:
         self.is_filled = False
 
     def drop(self) -> None:
-        """Nobody wants what landed here."""
+        """Drops what landed here, because nobody wants it."""
 
 
 class ValueFrame(Frame):
@@ -60,14 +60,17 @@ class ValueFrame(Frame):
         self.landing = landing
 
     def take_landing(self) -> Landing:
-        """Where the values are, the caller's then; raises why they were not taken."""
+        """Returns where the values are, and hands them to the caller.
+
+        Raises why they were refused.
+        """
         taken, self.landing = self.landing, Landing()
         if taken.error is not None:
             raise taken.error
         return taken
 
     def close(self) -> None:
-        """Drop values that were not taken."""
+        """Drops values that were not taken."""
         super().close()
         self.landing.drop()
 
@@ -77,7 +80,7 @@ Place = Callable[[int, bytes, Sequence[int]], Landing]
 
 
 def framed(message: bytes, values: Sequence[memoryview], number: int) -> list[memoryview]:
-    """A frame in pieces, in which the values are not copied; raises InvalidArgument."""
+    """Returns a frame in pieces, without copying the values; raises InvalidArgument."""
     if len(message) > MAX_MESSAGE_BYTES or len(values) > MAX_VALUES:
         raise InvalidArgument(
             f"a message of {len(message)} bytes with {len(values)} values is too large: at most "
@@ -89,7 +92,7 @@ def framed(message: bytes, values: Sequence[memoryview], number: int) -> list[me
 
 
 class FrameReader:
-    """Takes apart what one peer sends."""
+    """Splits what one peer sends into frames."""
 
     def __init__(self, who: str, place: Place, most_bytes: int = MAX_VALUE_BYTES) -> None:
         """`who` is the peer, for errors; a frame with more than `most_bytes` ends it."""
@@ -105,17 +108,20 @@ class FrameReader:
 
     @property
     def landing(self) -> Landing | None:
-        """That of the frame whose values are on their way."""
+        """Returns the landing of the frame whose values are arriving."""
         return None if self._frame is None else self._frame.landing
 
     def targets(self) -> list[memoryview]:
-        """Where the next bytes belong, to be told by `filled`; empty where they are for `feed`."""
+        """Returns where the next bytes go, for `filled`; empty where they are for `feed`."""
         if self._skip:
             return [self._scratch[: self._skip]]
         return list(self._rest)
 
     def filled(self, count: int) -> list[ValueFrame]:
-        """So many bytes were written to the targets; the frame that is whole now, if one is."""
+        """Notes that so many bytes were written to the targets.
+
+        Returns the frame that completes.
+        """
         if self._skip:
             self._skip -= count
             return self._whole()
@@ -128,7 +134,7 @@ class FrameReader:
         return self._whole()
 
     def feed(self, data: bytes | memoryview) -> list[ValueFrame]:
-        """Frames that are whole with these bytes, which may be more than the next frame.
+        """Returns the frames that these bytes complete; there may be more than the next frame.
 
         Raises GeneralFailure for what is no frame; nothing more can be read then.
         """
@@ -144,14 +150,14 @@ class FrameReader:
             frames += whole
 
     def abandon(self, landing: Landing) -> None:
-        """Write nothing more to this landing: the rest of its values is skipped."""
+        """Writes nothing more to this landing; the rest of its values is skipped."""
         if self.landing is landing:
             self._skip += sum(view.nbytes for view in self._rest)
             self._rest.clear()
             self._fits = False
 
     def _begin(self) -> bool:
-        """Begin the next frame, if its message is there."""
+        """Begins the next frame; returns whether its message is there."""
         buffer = self._buffer
         if len(buffer) < _HEADER.size:
             return False
@@ -182,7 +188,7 @@ class FrameReader:
         return True
 
     def _fill(self) -> None:
-        """Take what has arrived of the values already."""
+        """Copies the part of the values that has arrived already."""
         buffer = self._buffer
         while buffer and (targets := self.targets()):
             count = min(len(buffer), targets[0].nbytes)
@@ -196,7 +202,7 @@ class FrameReader:
                 self._rest.popleft()
 
     def _whole(self) -> list[ValueFrame]:
-        """The frame, if all of it is there."""
+        """Returns the frame, if all of it is there."""
         if self._frame is None or self._rest or self._skip:
             return []
         frame, self._frame = self._frame, None

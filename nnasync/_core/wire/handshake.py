@@ -32,7 +32,7 @@ Steps = Generator[int, bytes, None]
 
 
 class Handshake:
-    """One end of it, over TLS where there is a layer for that."""
+    """One end of a handshake, over TLS where there is a layer for that."""
 
     def __init__(self, key: bytes, tls: TlsLayer | None) -> None:
         self._key = key
@@ -40,14 +40,14 @@ class Handshake:
         self._out = bytearray()
 
     def to_send(self) -> bytes:
-        """What is for the network now."""
+        """Returns the bytes to be sent now."""
         if self._tls is not None:
             return self._tls.to_send()
         out, self._out = bytes(self._out), bytearray()
         return out
 
     def client(self) -> Steps:
-        """The client's end; raises DeviceUnavailable for a service that it should not trust."""
+        """Makes the client's part; raises DeviceUnavailable for a service that it cannot trust."""
         yield from self._encrypted()
         ours = secrets.token_bytes(_RANDOM)
         self._put(_MAGIC + ours)
@@ -58,7 +58,7 @@ class Handshake:
             raise DeviceUnavailable("the service does not have the key")
 
     def service(self) -> Steps:
-        """The end of the service; raises GeneralFailure for who is not to be let in."""
+        """Makes the service's part; raises GeneralFailure for a client that is not let in."""
         yield from self._encrypted()
         theirs = yield from self._greeting("a client")
         ours = secrets.token_bytes(_RANDOM)

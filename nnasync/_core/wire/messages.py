@@ -99,7 +99,7 @@ class OfferModel(Call, tag="model"):
 
 
 class ForgetModel(Message, tag="-model"):
-    """The model is not asked about any more; what was prepared of it stays."""
+    """Says that the model is not used in questions any more; what was prepared of it stays."""
 
     model: int
 
@@ -118,7 +118,7 @@ class GetLowerings(Call, tag="lowerings"):
 
 
 class GetReasons(Call, tag="reasons"):
-    """Why not, answered for each operation of the model; empty where nothing is to be told."""
+    """Asks why not; answered with a reason for each operation, empty where there is none."""
 
     model: int
 
@@ -138,7 +138,7 @@ class Prepare(Call, tag="prepare"):
 
 
 class PrepareFromCache(Call, tag="restore"):
-    """The same from what was kept in cache files."""
+    """Prepares a model from what was kept in cache files."""
 
     prepared: int
     deadline_ns: int
@@ -169,13 +169,13 @@ class OfferMemory(Message, tag="memory"):
 
 
 class ForgetMemory(Message, tag="-memory"):
-    """No later request names it."""
+    """Says that no later request names a memory."""
 
     memory: int
 
 
 class Cancel(Message, tag="cancel"):
-    """Nobody waits for the answer to this call any more."""
+    """Says that nobody waits for the answer to this call any more."""
 
     call: int
 
@@ -340,7 +340,7 @@ UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, Overflo
 
 
 def decode(data: bytes, type: Any) -> Any:
-    """Decode what a peer sent; raises GeneralFailure if it is not of that type."""
+    """Decodes what a peer sent; raises GeneralFailure if it is not of that type."""
     try:
         return msgpack_decoder(type).decode(data)
     except UNDECODABLE as error:
@@ -370,7 +370,7 @@ _LONGEST_TEXT = 4000
 
 
 def failed(error: BaseException) -> Failed:
-    """An error as it travels: a class of its own travels as the nearest known one."""
+    """Returns an error as it travels; a class of its own travels as the nearest known one."""
     text = str(error)[:_LONGEST_TEXT]
     for kind in type(error).__mro__:
         if kind.__name__ in _CLASSES and _CLASSES[kind.__name__] is kind:
@@ -380,7 +380,7 @@ def failed(error: BaseException) -> Failed:
 
 
 def error_of(failure: Failed) -> NNError:
-    """The error again; an unknown class is a GeneralFailure."""
+    """Returns the error of a failure; an unknown class becomes a GeneralFailure."""
     kind = _CLASSES.get(failure.kind)
     if kind is None:
         return GeneralFailure(f"{failure.kind}: {failure.text}")

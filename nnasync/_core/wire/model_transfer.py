@@ -48,7 +48,7 @@ class Offer:
         self._pools = tuple(self._add(pool) for pool in model.pools)
 
     def message(self, call: int, number: int) -> OfferModel:
-        """The message that goes with the descriptors."""
+        """Returns the message that goes with the descriptors."""
         return OfferModel(call, number, self._form, self._values, self._pools)
 
     def _add(self, pool: Memory) -> PoolForm:
@@ -84,7 +84,7 @@ def _encoded(model: Model) -> bytes:
 
 
 def model_of(message: OfferModel, fds: Sequence[int], *, trusts: bool) -> Model:
-    """The model that a client sent; its constants are copied unless the client is trusted.
+    """Returns the model that a client sent; copies its constants unless the client is trusted.
 
     A copy is what the client can neither shrink nor change afterwards. Constants that cannot be
     read are `Unusable`: the device says what that means. Raises InvalidArgument for what is no
@@ -103,7 +103,7 @@ def assembled(
     values_of: Callable[[PoolForm], Pool],
     constants_of: Callable[[PoolForm], Memory],
 ) -> Model:
-    """The model of a message, whose memory these read in the order in which it was sent.
+    """Builds the model of a message; the functions read its memory in the order of sending.
 
     Raises InvalidArgument for what is no model.
     """
@@ -131,7 +131,7 @@ def _constants_of(form: PoolForm, fd: int, *, copies: bool) -> Memory:
 
 
 def pool_of(form: PoolForm, fd: int, *, copies: bool = False, sealed: bool = False) -> Pool:
-    """Memory that a client sent, mapped or copied; the descriptor stays the caller's.
+    """Returns memory that a client sent, mapped or copied; the descriptor stays the caller's.
 
     Raises GeneralFailure where that is not possible.
     """
@@ -173,7 +173,7 @@ def _copy(form: PoolForm, fd: int) -> Pool:
 
 
 def handle_of(pool: Memory) -> tuple[PoolForm, int]:
-    """What another process needs of a pool; the descriptor stays the pool's.
+    """Returns the form and the descriptor of a pool for another process; the pool keeps both.
 
     Raises GeneralFailure where it has none to hand on.
     """

@@ -29,11 +29,11 @@ _FLAGS = socket.MSG_DONTWAIT | getattr(socket, "MSG_NOSIGNAL", 0)
 
 
 def _nothing() -> None:
-    """Nothing is to be done."""
+    """Does nothing."""
 
 
 class _Unsent:
-    """A frame of which something is left; `cost` is what it counts, its values do not."""
+    """The rest of a frame; `cost` is its share of the limit, without its values."""
 
     __slots__ = ("cost", "pieces", "sent")
 
@@ -75,7 +75,7 @@ class NetworkConnection:
 
     @property
     def has_waiting(self) -> bool:
-        """Whether something waits for `flush`."""
+        """Returns whether anything waits for `flush`."""
         return bool(self._waiting) or bool(self._sealed)
 
     def send(
@@ -106,7 +106,10 @@ class NetworkConnection:
             self._on_blocked()
 
     def flush(self) -> bool:
-        """Send what waits; whether nothing is left. Raises DeviceDied where the peer is gone."""
+        """Sends what waits.
+
+        Returns whether nothing is left. Raises DeviceDied if the peer is gone.
+        """
         with self._lock:
             done = [] if self._closed else self._write_all()
             is_done = self._closed or not self.has_waiting
@@ -115,7 +118,7 @@ class NetworkConnection:
         return is_done
 
     def receive(self) -> list[ValueFrame] | None:
-        """What has arrived, at most some 64 KB or what fills a value; None at the end.
+        """Returns what has arrived, at most some 64 KB or what fills a value; None at the end.
 
         Raises GeneralFailure for what is no frame; the connection is of no use then.
         """
@@ -130,12 +133,12 @@ class NetworkConnection:
             return None
 
     def abandon(self, landing: Landing) -> None:
-        """Write nothing to a landing after this; from any thread."""
+        """Writes nothing more to a landing; from any thread."""
         with self._reading:
             self._reader.abandon(landing)
 
     def disconnect(self) -> None:
-        """End both directions, from any thread: what was sent arrives, then both see the end."""
+        """Ends both directions, from any thread: what was sent arrives, then both see the end."""
         with contextlib.suppress(OSError):
             self.socket.shutdown(socket.SHUT_RDWR)
 
@@ -193,7 +196,7 @@ class NetworkConnection:
             )
 
     def _write_all(self) -> list[_Unsent]:
-        """Write until the system takes no more; the frames of which nothing is left."""
+        """Writes until the system takes no more; returns the frames that are completely written."""
         done: list[_Unsent] = []
         with contextlib.suppress(BlockingIOError, InterruptedError):
             try:
@@ -230,7 +233,7 @@ class NetworkConnection:
 
 
 def _advance(pieces: deque[memoryview], count: int) -> None:
-    """Drop so many bytes from the front."""
+    """Drops so many bytes from the front."""
     while count:
         first = pieces.popleft()
         if count < first.nbytes:

@@ -89,19 +89,19 @@ FromNetworkClient = (
 
 
 def remaining(deadline_ns: int, now_ns: int, trip_ns: int = 0) -> int:
-    """What is left until a deadline when a message of so long a trip arrives."""
+    """Returns the time until a deadline that will be left when a message arrives after its trip."""
     return NEVER_NS if deadline_ns >= NEVER_NS else deadline_ns - now_ns - trip_ns
 
 
 def due_at(remaining_ns: int, now_ns: int) -> int:
-    """When something is due here of which so much was left on arrival."""
+    """Returns the deadline here, by the time that was left on arrival."""
     if remaining_ns >= NEVER_NS:
         return NEVER_NS
     return min(max(now_ns + remaining_ns, -NEVER_NS), NEVER_NS)
 
 
 def places(arguments: tuple[RequestArgument, ...]) -> list[tuple[int, int]]:
-    """Offset and length of the arguments of a `RunForm` that travel as values."""
+    """Returns offset and length of the arguments of a `RunForm` that travel as values."""
     return [
         (each.location.offset, each.location.length)
         for each in arguments
@@ -110,12 +110,12 @@ def places(arguments: tuple[RequestArgument, ...]) -> list[tuple[int, int]]:
 
 
 def travelling(config: ExecutionConfig, now_ns: int, trip_ns: int) -> ExecutionConfig:
-    """A config as it is sent."""
+    """Returns a configuration as it is sent, with the remaining time for a deadline."""
     return msgspec.structs.replace(
         config, deadline_ns=remaining(config.deadline_ns, now_ns, trip_ns)
     )
 
 
 def arrived(config: ExecutionConfig, now_ns: int) -> ExecutionConfig:
-    """A config as it is meant here."""
+    """Returns a received configuration with its deadline by the clock here."""
     return msgspec.structs.replace(config, deadline_ns=due_at(config.deadline_ns, now_ns))

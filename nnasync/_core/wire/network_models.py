@@ -24,7 +24,7 @@ class ValueOffer(Offer):
 
 
 def received_model(message: OfferModel, pools: Sequence[Pool]) -> Model:
-    """The model that came with these values, one for each pool that the client could read.
+    """Builds a model from values, one for each pool that the client could read.
 
     Raises InvalidArgument for what is no model. May block.
     """

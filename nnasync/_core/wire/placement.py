@@ -19,7 +19,7 @@ SHORT_NS = 100_000
 
 
 def current_core() -> int:
-    """The core that the calling thread runs on; -1 where the system does not say."""
+    """Returns the core on which the calling thread runs; -1 if the system does not tell."""
     return _system()()
 
 
@@ -37,7 +37,7 @@ def _system() -> Callable[[], int]:
 
 @contextlib.contextmanager
 def staying(core: int) -> Iterator[None]:
-    """Keep the calling thread on the core that it is on; -1: on whatever it may use."""
+    """Keeps the calling thread on its core; -1 leaves it free."""
     if core < 0:
         yield
         return
@@ -52,7 +52,7 @@ def staying(core: int) -> Iterator[None]:
 
 
 class Placement:
-    """Where the calling thread may run: on one core, or wherever it might when this was made."""
+    """Sets where the calling thread may run: on one core, or wherever it could at first."""
 
     __slots__ = ("_core", "_everywhere")
 
@@ -63,7 +63,7 @@ class Placement:
             self._everywhere = frozenset(os.sched_getaffinity(0))
 
     def on(self, core: int) -> None:
-        """Keep the thread on a core; on one that it may not use, or -1, it is free to go."""
+        """Keeps the thread on a core; frees it for -1, or for a core that it may not use."""
         if core not in self._everywhere:
             core = -1
         if core == self._core:

@@ -66,7 +66,7 @@ class Spans(Message):
 
 
 def form_of(span: Span) -> SpanForm:
-    """A span as it travels; texts that are too long are cut."""
+    """Returns a span as it travels; texts that are too long are cut."""
     args = {
         name[:_LONGEST]: value if isinstance(value, int | float) else str(value)[:_LONGEST]
         for name, value in list(span.args.items())[:_MOST_ARGUMENTS]
@@ -84,7 +84,7 @@ def form_of(span: Span) -> SpanForm:
 
 
 def check(received: Spans, now_ns: int) -> None:
-    """Raise GeneralFailure for what no service can have recorded."""
+    """Raises GeneralFailure for spans that no service can have recorded."""
     if not 0 < received.pid <= _LARGEST_PID:
         raise GeneralFailure(f"a service says that it is process {received.pid}")
     if received.dropped < 0:
@@ -105,7 +105,7 @@ def check(received: Spans, now_ns: int) -> None:
 
 
 def records_of(received: Spans, device: str, since_ns: int, now_ns: int) -> Iterator[Record]:
-    """The spans of an answer as records of a timeline; they begin when tracing did at the earliest.
+    """Yields the spans of an answer as records of a timeline, from the start of tracing on.
 
     Raises GeneralFailure, before the first one, for an answer that cannot be right.
     """
@@ -134,13 +134,13 @@ def _spans(received: Spans, device: str, since_ns: int) -> Iterator[Record]:
 
 
 def departures(forms: Iterable[LaunchForm], origin: str, place: TrackPlace) -> Iterator[Departure]:
-    """Fences of launches that were signaled; their names begin with `origin`."""
+    """Yields the signaled fences of launches; their names begin with `origin`."""
     for form in forms:
         where = TrackPlace(form.track, place.process, place.pid)
         yield Departure(f"{origin}{form.launch}", where, form.at_ns, form.at_ns + 1)
 
 
 def arrivals(form: LaunchForm, fences: Iterable[str], place: TrackPlace) -> Iterator[Arrival]:
-    """The start of a launch, for each fence that it waited for."""
+    """Yields the start of a launch, for each fence that it waited for."""
     for fence in fences:
         yield Arrival(fence, TrackPlace(form.track, place.process, place.pid), form.at_ns)

@@ -30,7 +30,7 @@ class TlsLayer:
         self._own = own
 
     def shake(self) -> bool:
-        """Go on with the handshake; whether it is over."""
+        """Continues the handshake; returns whether it is over."""
         try:
             self._object.do_handshake()
         except ssl.SSLWantReadError:
@@ -39,36 +39,36 @@ class TlsLayer:
 
     @property
     def binding(self) -> bytes:
-        """A digest of the certificate of the server, the same at both ends."""
+        """Returns a digest of the server's certificate, which is the same at both ends."""
         return hashlib.sha256(self._own or self._object.getpeercert(True) or b"").digest()
 
     def received(self, data: bytes) -> None:
-        """Take bytes that came over the network."""
+        """Takes bytes that came over the network."""
         self._incoming.write(data)
 
     def to_send(self) -> bytes:
-        """Bytes for the network."""
+        """Returns bytes for the network."""
         return self._outgoing.read()
 
     def read(self, most: int) -> bytes:
-        """What the peer has written, at most so much of it; empty where nothing is there yet."""
+        """Returns at most so much of what the peer has written, which may be nothing yet."""
         with contextlib.suppress(ssl.SSLWantReadError, ssl.SSLZeroReturnError):
             return self._object.read(most)
         return b""
 
     def read_into(self, view: memoryview) -> int:
-        """The same into memory; the number of bytes."""
+        """Reads what the peer has written into memory; returns the number of bytes."""
         with contextlib.suppress(ssl.SSLWantReadError, ssl.SSLZeroReturnError):
             return self._object.read(view.nbytes, view)  # type: ignore[return-value]  # With a buffer, a count.
         return 0
 
     def write(self, view: memoryview) -> int:
-        """Encrypt the beginning of something; how much of it."""
+        """Encrypts the beginning of data; returns how many bytes of it."""
         return self._object.write(view[:_RECORD])
 
 
 def server_context(certificate: Path, private_key: Path | None) -> tuple[ssl.SSLContext, bytes]:
-    """How a service encrypts, and its certificate in DER form; raises InvalidArgument."""
+    """Returns a service's TLS context, and its certificate in DER form; raises InvalidArgument."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     try:
@@ -85,7 +85,10 @@ def server_context(certificate: Path, private_key: Path | None) -> tuple[ssl.SSL
 
 
 def client_context(authority: Path) -> ssl.SSLContext:
-    """How a client checks a service: by this file of certificates. Raises InvalidArgument."""
+    """Returns a client's TLS context that trusts this file of certificates.
+
+    Raises InvalidArgument.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     try:
