@@ -250,11 +250,11 @@ class Measuring:
 
         self.contestants[f"{label}, on any core, service"] = run
 
-    def add_bare(self, name: str, core: int | None, other: int | None) -> None:
+    def add_bare(self, name: str) -> None:
         """Adds a contestant of the benchmark of message queues, for its smallest packet."""
 
         async def run() -> float:
-            trips = round_trips(name, core, other, 0.05)
+            trips = round_trips(name, None, None, 0.05)
             self.found.setdefault(name, []).append(trips[0])
             return 0.0
 
@@ -266,9 +266,9 @@ async def measure(options: argparse.Namespace) -> dict[str, list[list[float]]]:
     async with contextlib.AsyncExitStack() as stack:
         measuring = Measuring(stack, options.calls)
         await measuring.both("nothing", "null", functools.partial(network, model=doubling()))
-        measuring.add_bare("eventfd, bare", None, None)
+        measuring.add_bare("eventfd, bare")
         if importlib.util.find_spec("iceoryx2") is not None:
-            measuring.add_bare("iceoryx2, polling", None, None)
+            measuring.add_bare("iceoryx2, polling")
         await measuring.sleeping("nothing", "null", doubling())
         device = await connect(stack.enter_context(page_service()))
         stack.push_async_callback(device.close)

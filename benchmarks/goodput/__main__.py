@@ -30,17 +30,19 @@ from benchmarks.goodput.clients import KINDS, Tally, arrivals, offered
 from benchmarks.goodput.servers import Contestant, Tensor, contestants, random_tensor, served
 
 MODEL = "mobilenet_v2_1.0_224_quant.tflite"
+CAPACITY_S = 2.0
+"""How long the capacity of the machine is measured."""
 LOADS = (0.5, 0.8, 1.0, 1.2, 1.5, 2.0)
 WARM_UP_S, SETTLING_S = 1.0, 6.0
 """Before each load; and before the first, while nnasync still measures which engine is fastest."""
 
 
-def capacity_hz(model: Path, duration_s: float = 2.0) -> tuple[float, Tensor]:
+def capacity_hz(model: Path) -> tuple[float, Tensor]:
     """Returns how often a second LiteRT runs the network on all cores, and the network's input."""
     engine = importlib.import_module("ai_edge_litert.interpreter")
 
     def runs(interpreter: Any) -> int:
-        count, end_s = 0, time.perf_counter() + duration_s
+        count, end_s = 0, time.perf_counter() + CAPACITY_S
         while time.perf_counter() < end_s:
             interpreter.invoke()
             count += 1
@@ -51,7 +53,7 @@ def capacity_hz(model: Path, duration_s: float = 2.0) -> tuple[float, Tensor]:
         each.allocate_tensors()
     taken = interpreters[0].get_input_details()[0]
     with ThreadPoolExecutor(len(interpreters)) as pool:
-        rate_hz = sum(pool.map(runs, interpreters)) / duration_s
+        rate_hz = sum(pool.map(runs, interpreters)) / CAPACITY_S
     return rate_hz, random_tensor(taken["name"], tuple(int(n) for n in taken["shape"]))
 
 

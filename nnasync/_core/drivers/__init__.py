@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 class Driver(Struct, frozen=True):
-    """What there is to know of a device that comes with nnasync without importing its driver.
+    """The facts about a device that comes with nnasync, known without importing its driver.
 
     `target` says where its engine is, as "module:class". `package` is what the engine imports,
     `extra` brings it, and the version of `distribution` is the engine's. `known_gaps` are
@@ -78,7 +78,7 @@ this order.
 
 
 def is_installed(name: str) -> bool:
-    """Whether the package that a device needs is there; it is not imported."""
+    """Returns whether the package that a device needs is installed; does not import it."""
     driver = DRIVERS.get(name)
     return driver is None or not driver.package or is_importable(driver.package)
 
@@ -136,7 +136,7 @@ def late(name: str) -> Engine | LateEngine:
 
 
 def comes_with_nnasync(engine: Engine | LateEngine) -> bool:
-    """Whether an engine is one of this table, and not another's that is made of its class."""
+    """Returns whether an engine is one of this table, and not another's made of its class."""
     return type(engine).__module__.startswith("nnasync.") and engine.name in DRIVERS
 
 
@@ -174,7 +174,7 @@ def foreign_devices(wanted: Sequence[object] | None) -> dict[str, Made]:
 
 
 def need_known(names: Iterable[str]) -> dict[str, DriverOffer]:
-    """All offers of third parties; raises InvalidArgument if a name is nobody's device.
+    """Returns all offers of third parties; raises InvalidArgument if a name is nobody's device.
 
     A "module:factory" that is not installed as a device may stand for a name.
     """
@@ -186,7 +186,7 @@ def need_known(names: Iterable[str]) -> dict[str, DriverOffer]:
 
 
 def driver_facts(name: str) -> Driver:
-    """What is known of a device's driver; the module of a third party's factory says it itself.
+    """Returns the facts of a device's driver; a third party's module states its own.
 
     Such a module may have `KNOWN_GAPS` and `EXACT_COUPLING`, which are these fields of a `Driver`.
     Raises InvalidArgument for an unknown device, GeneralFailure if the import fails.

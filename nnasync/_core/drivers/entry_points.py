@@ -41,7 +41,7 @@ class DriverOffer(Struct, frozen=True):
 
 
 def offers() -> tuple[DriverOffer, ...]:
-    """What installed distributions offer, by name, then distribution; nothing is imported for it.
+    """Returns what installed distributions offer, by name and distribution; imports nothing.
 
     Raises GeneralFailure if the metadata of the installation cannot be read.
     """
@@ -65,7 +65,7 @@ def make(offer: DriverOffer) -> Made:
 
 
 def make_target(target: str) -> Made:
-    """What a factory gives that is named as "module:factory" and need not be installed.
+    """Returns what the factory "module:factory" makes; it need not be an installed entry point.
 
     The device has the name that it says. Raises what `make` does.
     """

@@ -162,7 +162,7 @@ class NullEngine(EngineBase):
 
     @property
     def counters(self) -> Counters:
-        """What happened so far."""
+        """Returns the counts so far."""
         with self._lock:
             return Counters(**self._counts)
 
@@ -198,7 +198,7 @@ class NullEngine(EngineBase):
     # -- the contract of an engine
 
     def supported_operations(self, model: hal.Model) -> list[bool]:
-        """Whether `operation_types` and `supports` accept each operation of the main subgraph."""
+        """Returns for each operation whether both `operation_types` and `supports` accept it."""
         self._count("supported_operations")
         return [self._supported(model.main, each) for each in model.main.operations]
 

@@ -153,8 +153,8 @@ def subjects_in(path: Path) -> tuple[Subject, ...]:
     return read_model_list(path)
 
 
-def random_data(ports: Ports, *, count: int = RANDOM_SEQUENCES) -> DataSet:
-    """Sequences of one step of random values; of floats between 0 and 1."""
+def random_data(ports: Ports) -> DataSet:
+    """Returns sequences of one step of random values; floats are between 0 and 1."""
     random = np.random.default_rng(0)
     for port in ports.inputs:
         if not port.is_settled:
@@ -165,7 +165,7 @@ def random_data(ports: Ports, *, count: int = RANDOM_SEQUENCES) -> DataSet:
     return DataSet(
         tuple(
             DataSequence(tuple(_random(port, random) for port in ports.inputs))
-            for _ in range(count)
+            for _ in range(RANDOM_SEQUENCES)
         ),
         ("random inputs",),
     )

@@ -67,14 +67,14 @@ class ReferenceEngine(EngineBase):
         self._memory_limit_bytes = memory_limit_bytes
 
     def loading_ns(self) -> int:
-        """How long importing the kernels takes, as a rule.
+        """Returns how long importing the kernels usually takes.
 
         Who translates a file has imported them before any plan is made, so no plan could tell.
         """
         return _KERNELS_NS
 
     def supported_operations(self, model: Model) -> list[bool]:
-        """Whether each operation of the main subgraph, with what it refers to, has kernels.
+        """Returns whether each operation of the main subgraph, with what it refers to, has kernels.
 
         One whose outputs alone take more memory than an execution may is not supported either.
         """
@@ -85,7 +85,7 @@ class ReferenceEngine(EngineBase):
         return resolve.supported_operations(model, self._memory_limit_bytes)
 
     def why_not(self, model: Model) -> list[str | None]:
-        """For each operation of the main subgraph why it cannot run; None if it can."""
+        """Returns for each operation of the main subgraph why it cannot run; None if it can."""
         try:
             check_nesting(model)
         except ModelError as error:

@@ -57,7 +57,7 @@ def check_nesting(model: Model) -> None:
 
 
 class _Extent(Struct, frozen=True):
-    """How deep a subgraph nests, and how many operations an execution may come to."""
+    """How deep a subgraph nests, and how many operations an execution of it may come to."""
 
     depth: int
     operations: int

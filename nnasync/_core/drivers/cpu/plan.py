@@ -76,7 +76,10 @@ class ReferencePlan(Plan):
         self._interpreter = self._flexible()
 
     def reads_in_place(self, array: Array) -> bool:
-        """Every execution copies its inputs into a lane, row by row where it has to."""
+        """Returns True.
+
+        Every execution copies its inputs into a lane, row by row where it has to.
+        """
         return True
 
     def bind(self, inputs: Sequence[Array | None], outputs: Sequence[Target]) -> BoundCall:
@@ -140,7 +143,10 @@ class ReferencePlan(Plan):
 
 
 def memory_plan(model: Model) -> MemoryPlan:
-    """How the memory of one execution is laid out; raises ModelError where only the run tells."""
+    """Returns how the memory of one execution is laid out.
+
+    Raises ModelError where a run must tell.
+    """
     try:
         return Program(model, model.main).memory_plan
     except Unresolved as error:
@@ -203,7 +209,10 @@ class _Resumable(BoundCall, ABC):
 
     @abstractmethod
     def _advance(self, stop: StopFlag, given: Given) -> bool:
-        """Whether the end is reached; ModelError where the model is at fault."""
+        """Runs on.
+
+        Returns whether the end is reached. Raises ModelError where the model is at fault.
+        """
 
     @abstractmethod
     def rewind(self) -> None:
@@ -241,7 +250,7 @@ class ReferenceCall(_Resumable):
         return True
 
     def _traced(self, lane: Lane, sources: Sequence[Array | None], stop: StopFlag) -> bool:
-        """The same with spans; what is stopped is not told of when it goes on."""
+        """Runs as `_advance` does, with spans; a run that is continued is not reported again."""
         with span(Phase.INPUTS_AND_OUTPUTS, "copy inputs", Layer.CPU):
             _take_in(lane, sources)
         with span(Phase.COMPUTATION, "run the operations", Layer.CPU):
@@ -318,7 +327,7 @@ class FlexibleCall(_Resumable):
 
 
 def _dense(source: Array | None) -> Array | None:
-    """What the interpreter reads where it is; an image with padded rows is copied."""
+    """Returns an array that the interpreter can read; an image with padded rows is copied."""
     if source is None or source.flags.c_contiguous:
         return source
     count_copied(source.nbytes)
@@ -326,7 +335,7 @@ def _dense(source: Array | None) -> Array | None:
 
 
 def _results(run: Run, stop: StopFlag) -> list[Array] | None:
-    """What a run comes to, None where it is stopped."""
+    """Returns the results of a run; None where it is stopped."""
     while not stop.raised:
         try:
             next(run)

@@ -119,7 +119,7 @@ class Program:
 
     @property
     def memory_plan(self) -> MemoryPlan:
-        """Where everything lies in the memory of a lane."""
+        """Returns where everything lies in the memory of a lane."""
         names = [*(self._label(index) for index in self._uses), *self._scratch_names]
         offsets = (*self._offsets.values(), *self._scratch_offsets)
         return MemoryPlan(
@@ -190,7 +190,7 @@ class Program:
         return _Node(known.name, kernel, operation.inputs, operation.outputs)
 
     def _share_views(self, nodes: Sequence[_Node]) -> dict[int, int]:
-        """For each output that is an input in another shape: the operand that has the memory."""
+        """Returns for each output that only reshapes an input the operand with its memory."""
         storage: dict[int, int] = {}
         for node in nodes:
             if node.kernel.view_of is None:
@@ -224,7 +224,7 @@ class Program:
         self._scratch_offsets = layout.offsets[len(self._uses) :]
 
     def _find_uses(self) -> dict[int, list[int]]:
-        """For each operand that needs memory, the steps at which it is written or read."""
+        """Returns for each operand that needs memory the steps at which it is written or read."""
         uses: dict[int, list[int]] = {}
         for index in self._subgraph.input_indexes:
             if self._tensors[index] is not None:

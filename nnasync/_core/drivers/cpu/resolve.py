@@ -25,7 +25,7 @@ def operation_at(model: Model, subgraph: Subgraph, position: int) -> Operation:
 
 
 def supported_operations(model: Model, limit_bytes: int) -> list[bool]:
-    """Whether each operation of the main subgraph, with what it refers to, can run.
+    """Returns whether each operation of the main subgraph, with what it refers to, can run.
 
     Subgraphs must not nest deeper than `execution_limits.check_nesting` allows. An operation whose
     outputs take more than `limit_bytes` cannot.
@@ -34,7 +34,7 @@ def supported_operations(model: Model, limit_bytes: int) -> list[bool]:
 
 
 def reasons(model: Model, limit_bytes: int) -> list[str | None]:
-    """For each operation of the main subgraph why it cannot run; None if it can."""
+    """Returns for each operation of the main subgraph why it cannot run; None if it can."""
     return _reasons(model, model.main, {}, limit_bytes)
 
 

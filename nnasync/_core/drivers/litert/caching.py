@@ -44,11 +44,11 @@ class FixedSource:
         return self._program
 
     def opened(self, shapes: Shapes, threads: int) -> tuple[LiteRTProgram, None]:
-        """The same without an interpreter."""
+        """Returns the program for these shapes, without an interpreter."""
         return self.program(shapes), None
 
     def why_open(self) -> str:
-        """Nothing is open."""
+        """Returns an empty text, since nothing is open."""
         return ""
 
 

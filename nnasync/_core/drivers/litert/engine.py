@@ -89,7 +89,7 @@ class LiteRTEngine(EngineBase):
         return version_of("ai-edge-litert") or "not installed"
 
     def loading_ns(self) -> int:
-        """How long importing the package took."""
+        """Returns how long importing the package took."""
         return loading_ns(PACKAGE)
 
     def get_ready(self) -> None:
@@ -99,11 +99,14 @@ class LiteRTEngine(EngineBase):
             caching.get_ready()
 
     def supported_operations(self, model: Model) -> list[bool]:
-        """Whether each operation of the main subgraph can be lowered, or is a whole file."""
+        """Returns whether each operation of the main subgraph can be lowered, or is a file."""
         return [reason is None for reason in self.why_not(model)]
 
     def why_not(self, model: Model) -> list[str | None]:
-        """For each operation of the main subgraph why it cannot be lowered; None if it can."""
+        """Returns for each operation of the main subgraph why it cannot be lowered.
+
+        None if it can.
+        """
         if wholes.is_whole(model):
             return [None]
         are_files = [wholes.is_part(model, each) for each in model.main.operations]
@@ -167,6 +170,6 @@ class LiteRTEngine(EngineBase):
 
 
 def _is_integer(model: Model) -> bool:
-    """Whether nothing is computed in floating point, so that results are the same anywhere."""
+    """Returns whether nothing is computed in floating point, so that results are portable."""
     reals = (hal.OperandType.TENSOR_FLOAT32, hal.OperandType.TENSOR_FLOAT16)
     return not any(operand.type in reals for operand in model.main.operands)

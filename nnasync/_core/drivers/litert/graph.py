@@ -73,7 +73,7 @@ class LiteRTGraph:
         return self.operand(node.outputs[position])
 
     def result(self, node: Node, position: int = 0) -> Tensor:
-        """What is known of an output."""
+        """Returns the description of an output."""
         tensor = self._tensors[node.outputs[position]]
         if tensor is None:
             raise LiteRTUnsupported(f"output {position} has no value")
@@ -100,7 +100,7 @@ class LiteRTGraph:
         return self.input(node, position)
 
     def shape_rules(self) -> tuple[ShapeRule | None, ...]:
-        """For each output of the model how a run finds its shape; None where it is known."""
+        """Returns for each output how a run finds its shape; None where the shape is known."""
         main = self._model.main
         return tuple(
             _shape_rule(self.open[index], main) if index in self.open else None
@@ -121,7 +121,7 @@ class LiteRTGraph:
         return self._indexes[index]
 
     def is_seen(self, index: int) -> bool:
-        """Whether an operand is an output of the model."""
+        """Returns whether an operand is an output of the model."""
         return index in self._model.main.output_indexes
 
     def define(self, node: Node, tensor: int, output: int = 0) -> None:
@@ -257,7 +257,7 @@ class LiteRTGraph:
         self.results = [replace(each, tensor=places[each.tensor]) for each in self.results]
 
     def interface(self) -> tuple[list[Feed], list[Fetch]]:
-        """What is written before and read after a run, states included."""
+        """Returns what is written before and read after a run, states included."""
         main = self._model.main
         feeds = list(self.states)
         for position, index in enumerate(main.input_indexes):

@@ -15,7 +15,7 @@ ShapeRule = Callable[[Sequence[Array | None]], Shape]
 
 
 class Copy(enum.Enum):
-    """How an array of the caller and a tensor of the engine are copied."""
+    """The way in which an array of the caller and a tensor of the engine are copied."""
 
     BYTES = enum.auto()
     CONVERT = enum.auto()
@@ -65,10 +65,10 @@ class LiteRTProgram(Struct, frozen=True, eq=False):
 
     @property
     def is_open(self) -> bool:
-        """Whether outputs have other shapes from run to run."""
+        """Returns whether outputs have different shapes from run to run."""
         return bool(self.shape_rules) or self.finds_shapes
 
     @property
     def reads_plainly(self) -> bool:
-        """Whether every input becomes one tensor as it is, and nothing else is written."""
+        """Returns whether every input becomes one tensor unchanged, and nothing else is written."""
         return all(feed.constant is None and feed.copy is Copy.BYTES for feed in self.feeds)

@@ -16,14 +16,14 @@ from nnasync.kernels import NotConstant
 
 
 def reasons(model: Model) -> list[str | None]:
-    """For each operation of the main subgraph why it is not supported; None if it is."""
+    """Returns for each operation of the main subgraph why it is not supported; None if it is."""
     tensors, nodes = nodes_of(model)
     graph = LiteRTGraph(model, tensors)
     return [_refusal(graph, model, node) for node in nodes]
 
 
 def has_products(model: Model) -> bool:
-    """Whether an operation has a form of matrix products that suits it."""
+    """Returns whether an operation can be computed by matrix products of a form that suits it."""
     operations = model.main.operations
     if not any(operation.type in PRODUCTS for operation in operations):
         return False
@@ -58,7 +58,7 @@ class LiteRTPrograms:
         )
 
     def opened(self, shapes: Shapes, threads: int) -> tuple[LiteRTProgram, None]:
-        """The same without an interpreter."""
+        """Returns the program for these shapes, without an interpreter."""
         return self.program(shapes), None
 
     def why_open(self) -> str:
@@ -116,7 +116,7 @@ def _refusal(graph: LiteRTGraph, model: Model, node: Node | str) -> str | None:
 
 
 def _becomes_products(graph: LiteRTGraph, node: Node) -> bool:
-    """Whether an operation has been lowered to matrix products."""
+    """Returns whether an operation has been lowered to matrix products."""
     lower = None if hal.is_extension(node.type) else PRODUCTS.get(hal.OperationType(node.type))
     if lower is None:
         return False

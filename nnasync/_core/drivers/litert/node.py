@@ -155,6 +155,6 @@ def _resolved(model: Model, index: int, given: Tensor | None, rule: Tensor) -> T
 
 
 def is_final(model: Model, index: int) -> bool:
-    """Whether an operand is an output of the model and nothing else."""
+    """Returns whether an operand is an output of the model and no operation reads it."""
     final = index in model.main.output_indexes
     return final and not model.main.operands[index].number_of_consumers

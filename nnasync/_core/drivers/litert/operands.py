@@ -35,12 +35,12 @@ _LARGEST_SIZE = 2**31 - 1
 
 
 def reshaped(tensor: Tensor, shape: Sequence[int]) -> Tensor:
-    """The same in another shape, without a value."""
+    """Returns the same tensor in another shape, without a value."""
     return msgspec.structs.replace(tensor, shape=tuple(shape), value=None)
 
 
 def rescaled(tensor: Tensor, like: Tensor) -> Tensor:
-    """The same with type and quantization of another, without a value."""
+    """Returns the same tensor with type and quantization of another, without a value."""
     return msgspec.structs.replace(like, shape=tensor.shape, value=None)
 
 

@@ -66,7 +66,10 @@ class LiteRTPlan(Plan):
         self._pools: dict[Shapes, _InterpreterPool] = {usual: pool}
 
     def reads_in_place(self, array: Array) -> bool:
-        """Every execution copies its inputs into tensors of the engine, row by row if need be."""
+        """Returns True.
+
+        Every execution copies its inputs into the engine, row by row if need be.
+        """
         return array.dtype.itemsize == 1 or array.flags.c_contiguous
 
     def bind(self, inputs: Sequence[Array | None], outputs: Sequence[Target]) -> BoundCall:
@@ -232,7 +235,7 @@ class _Call(BoundCall):
         return self._finish(session, moves)
 
     def rewind(self) -> None:
-        """Nothing to forget: a run is never left half done."""
+        """Does nothing, since a run is never left half done."""
 
     def forget(self) -> None:
         """Let go of interpreters that are used no longer."""
@@ -273,7 +276,7 @@ class _Call(BoundCall):
         return True
 
     def _opened(self) -> _OpenCall:
-        """The same call where only a run tells the shapes of the results."""
+        """Returns a call for the case that only a run tells the shapes of the results."""
         if self._open is None:
             self._open = _OpenCall(self._pool, self._sources, self._targets)
             self.forget()
@@ -282,7 +285,7 @@ class _Call(BoundCall):
     def _traced(
         self, session: InterpreterSession, moves: Moves, take_in: Callable[[], object]
     ) -> bool:
-        """The same with spans."""
+        """Runs with spans around the parts."""
         invoke, _, after, _, last = moves
 
         def compute() -> None:
@@ -301,7 +304,7 @@ class _Call(BoundCall):
         return self._finish(session, (compute, (), (), (), (bring,)))
 
     def prepare(self, session: InterpreterSession) -> Moves:
-        """What a run with this interpreter does; remembered."""
+        """Returns the copies that a run with this interpreter makes; they are remembered."""
         moves = session.moves(self._sources, self._targets)
         self._moves[session] = moves
         return moves
@@ -369,7 +372,7 @@ class _OpenCall(BoundCall):
                 check_narrow(result, array)
 
     def rewind(self) -> None:
-        """Nothing to forget: a run is never left half done."""
+        """Does nothing, since a run is never left half done."""
 
     def _shapes(self) -> list[Shape]:
         """The shapes of the results of this run, by the rules of the operations.

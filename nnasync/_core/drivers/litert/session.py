@@ -114,7 +114,7 @@ class InterpreterSession:
         return run
 
     def has_moved(self) -> bool:
-        """Whether tensors lie elsewhere since a run; such a run tells shapes that were not known.
+        """Returns whether tensors have moved since a run, which then tells their shapes.
 
         That of a RESHAPE to a computed shape is one that LiteRT has in its place at first.
         """
@@ -132,7 +132,7 @@ class InterpreterSession:
             pass  # Zeros need not be legal values, of a divisor for example.
 
     def moves(self, sources: Sequence[Array | None], targets: Sequence[Array]) -> Moves:
-        """What a run does: copies before, the call, copies after; some copies convert."""
+        """Returns the copies of a run before and after the call; some of them convert."""
         before: list[tuple[Array, Array]] = []
         after: list[tuple[Array, Array]] = []
         first: list[_Step] = []
@@ -166,7 +166,7 @@ class InterpreterSession:
                 tensor.reshape(source.shape).view(source.dtype)[...] = source
 
     def places(self, sources: Sequence[Array | None]) -> Places:
-        """Where inputs like these are written, for a program that `reads_plainly`."""
+        """Returns where inputs like these are written, for a program that `reads_plainly`."""
         found: list[tuple[int, Array]] = []
         for feed in self._program.feeds:
             source = sources[feed.source]
@@ -196,7 +196,7 @@ class InterpreterSession:
 
 
 def _source(feed: Feed, sources: Sequence[Array | None]) -> Array:
-    """What is written to a tensor; raises InvalidArgument where that input was left out."""
+    """Returns what is written to a tensor; raises InvalidArgument for an omitted input."""
     source = sources[feed.source] if feed.constant is None else feed.constant
     if source is None:
         raise InvalidArgument(f"input {feed.source} is needed, but was omitted")

@@ -29,7 +29,7 @@ _TRIED_SIZES = (32, 128, 512)
 
 
 def is_whole(model: Model) -> bool:
-    """Whether a model is one TFLite file and nothing else, with inputs and outputs in any order."""
+    """Returns whether a model is one TFLite file and nothing else, whatever the order of ports."""
     operation = graph_of(model, LITERT.name)
     return operation is not None and sorted(_given(model, operation)) == sorted(
         model.main.input_indexes
@@ -37,7 +37,7 @@ def is_whole(model: Model) -> bool:
 
 
 def is_part(model: Model, operation: hal.Operation) -> bool:
-    """Whether an operation is a file, perhaps beside other operations: a model of its own, then."""
+    """Returns whether an operation is a file that is to be cut out as a model of its own."""
     return is_file(model, operation, LITERT.name)
 
 
@@ -183,7 +183,7 @@ class WholeFile:
 
 @contextmanager
 def _refusals() -> Iterator[None]:
-    """What LiteRT says against a file, as GeneralFailure."""
+    """Turns LiteRT's errors about a file into GeneralFailure."""
     try:
         yield
     except (LookupError, RuntimeError, TypeError, ValueError) as error:
@@ -222,7 +222,7 @@ def _shapes(details: Sequence[dict[str, Any]]) -> tuple[Shape, ...]:
 
 
 def _is_dynamic(runner: Any, index: int) -> bool:
-    """Whether only a run gives a tensor its memory."""
+    """Returns whether only a run gives a tensor its memory."""
     try:
         runner.tensor(index)()
     except ValueError:
@@ -231,7 +231,7 @@ def _is_dynamic(runner: Any, index: int) -> bool:
 
 
 def _copy(details: dict[str, Any], kind: int) -> Copy:
-    """How a tensor is copied: LiteRT has wider types than the HAL, which the extension has, too."""
+    """Returns how a tensor is copied; LiteRT's wider types are those of the extension."""
     inside = np.dtype(details["dtype"])
     if not hal.is_extension(kind):
         return Copy.BYTES if inside == hal.dtype_of(kind) else Copy.CONVERT

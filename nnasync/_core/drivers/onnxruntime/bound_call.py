@@ -177,7 +177,7 @@ class OwnOutputs:
             bind()
 
     def values(self) -> list[Any]:
-        """What the last run gave."""
+        """Returns the outputs of the last run."""
         found = self._get()  # Its iterator takes long to be made.
         return [found[number] for number in range(len(self._bind))]
 

@@ -79,11 +79,14 @@ class OnnxRuntimeEngine(EngineBase):
         self._provider = check_provider(name)
 
     def supported_operations(self, model: Model) -> list[bool]:
-        """Whether each operation of the main subgraph can be translated, or is a whole file."""
+        """Returns whether each operation of the main subgraph can be translated, or is a file."""
         return [reason is None for reason in self.why_not(model)]
 
     def why_not(self, model: Model) -> list[str | None]:
-        """For each operation of the main subgraph why it is not translated; None if it is."""
+        """Returns for each operation of the main subgraph why it is not translated.
+
+        None if it is.
+        """
         if _graph(model) is not None:
             return [None]
         are_files = [is_file(model, each, ONNX.name) for each in model.main.operations]
@@ -92,7 +95,10 @@ class OnnxRuntimeEngine(EngineBase):
         return lowering_of.reasons(model)
 
     def lowerings(self, model: Model, preference: ExecutionPreference) -> Sequence[Lowering]:
-        """All cores for one answer, or one core; the numbers differ in rounding at most."""
+        """Returns two lowerings: all cores for one answer, or one core.
+
+        They differ in rounding at most.
+        """
         name = _NAME if _graph(model) is None else _FILE
         alone = Lowering(name, threads=1, is_exact=True)
         if preference != ExecutionPreference.FAST_SINGLE_ANSWER or self.cores < 2:
@@ -137,7 +143,7 @@ def _graph(model: Model) -> hal.Operation | None:
 
 
 def _source(model: Model, index: int) -> int | Array:
-    """Which input of the model an operand is, or its value if it is a constant."""
+    """Returns the number of the model's input that an operand is, or a constant's value."""
     operand = model.main.operands[index]
     if not hal.is_constant(operand):
         return model.main.input_indexes.index(index)

@@ -28,7 +28,10 @@ def check_file(file: bytes) -> None:
 
 
 def needs_numbers(file: bytes) -> bool:
-    """Whether ONNX Runtime may not survive an input without elements; raises GeneralFailure."""
+    """Returns whether ONNX Runtime may crash on an input without elements.
+
+    Raises GeneralFailure.
+    """
     if _NEEDS_NUMBERS.encode() not in file:
         return False
     return any(node.op_type == _NEEDS_NUMBERS for node in _nodes(file))

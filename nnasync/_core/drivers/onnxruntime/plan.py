@@ -40,12 +40,12 @@ class SessionPort(Struct, frozen=True):
 
     @property
     def is_settled(self) -> bool:
-        """Whether the shape is known."""
+        """Returns whether the shape is known."""
         return bool(self.shape) and None not in self.shape
 
 
 def ports_of(nodes: Sequence[Any], kind: str) -> list[SessionPort]:
-    """What a session says of its inputs or outputs.
+    """Returns the inputs or outputs of a session.
 
     Raises GeneralFailure for a type that nobody takes, and for a name that is no text.
     """
@@ -237,7 +237,7 @@ def _check_type(port: SessionPort, dtype: np.dtype[Any], who: str, verb: str) ->
 
 
 def _values(value: Any, port: SessionPort) -> Array:
-    """What ONNX Runtime allocated; it gives no arrays of types that numpy itself does not know."""
+    """Returns an output that ONNX Runtime allocated; types unknown to numpy are no arrays there."""
     dtype = port.element.dtype
     if dtype.isbuiltin == 1:
         array: Array = value.numpy()
@@ -265,6 +265,6 @@ def _inner_shape(port: SessionPort, array: Array) -> Shape:
 
 
 def _place(port: SessionPort, shape: Shape, array: Array) -> tuple[Any, ...]:
-    """What io_binding wants to know of memory."""
+    """Returns the arguments that io_binding takes for memory."""
     type = port.element.dtype if port.element.dtype.isbuiltin == 1 else port.element.number
     return (port.name, "cpu", 0, type, list(shape), array.ctypes.data)

@@ -112,7 +112,7 @@ def open_session(file: bytes, provider: str, threads: int) -> Any:
 
 @functools.cache
 def _saturates() -> bool:
-    """Whether sums of products of bytes may saturate: on x86 without VNNI, unless told otherwise.
+    """Returns whether sums of products of bytes may saturate: on x86, unless it says it has VNNI.
 
     ONNX Runtime has exact kernels for these processors, which take more than twice as long.
     """

@@ -48,7 +48,7 @@ _OWN_THREADS = 3
 
 
 class Quiet:
-    """Whether runs have the cores for themselves, concluded from how long they take."""
+    """Concludes from how long runs take whether they have the cores for themselves."""
 
     def __init__(self) -> None:
         self.usual_ns = 0.0
@@ -61,7 +61,7 @@ class Quiet:
 
     @property
     def patience_ns(self) -> float:
-        """How long to wait for a run that usually takes as long as this one."""
+        """Returns how long to wait for a run that usually takes as long as this one."""
         return _PATIENCE * self.usual_ns + _GRACE_NS
 
     def note(self, took_ns: int, ran_ns: int) -> None:
@@ -147,7 +147,10 @@ def _retire(compiled: Any, threads: set[int]) -> None:
 
 
 def _is_any_left_over() -> bool:
-    """Whether a thread lives that was lowered and whose network is gone: another may have it."""
+    """Returns whether a lowered thread survives its network.
+
+    Another network may get that thread.
+    """
     if _LEFT_OVER:
         _LEFT_OVER.intersection_update(threads_of_others())
     return bool(_LEFT_OVER)
@@ -168,7 +171,7 @@ class Background:
         self._runs = 0
 
     def wants(self) -> bool:
-        """Whether the next run is one for `run`; others need not give way."""
+        """Returns whether the next run should go through `run`; other runs need not give way."""
         self._runs = (self._runs + 1) % _LOOKS_AT
         return self._is_worthwhile or not self._runs
 

@@ -34,7 +34,7 @@ def centerd(weights: Tensor) -> Array:
 
 
 def fits(numbers: Array) -> bool:
-    """Whether all are signed bytes."""
+    """Returns whether all numbers are signed bytes."""
     return bool(numbers.min(initial=0) >= _LOWEST and numbers.max(initial=0) <= _HIGHEST)
 
 
@@ -102,7 +102,7 @@ class Copies:
             self._leaders[other], self._is_closed[first] = first, closed
 
     def _is_by_channel(self, operation: Operation) -> bool:
-        """Whether it treats every channel alike, so that a copy stays one."""
+        """Returns whether an operation treats every channel alike, so that a copy stays one."""
         known = find_operation(self._model, operation.type)
         return known is not None and known.facts.by_channel
 
@@ -111,7 +111,7 @@ class Copies:
         return tensor is not None and tensor.value is None and is_quantized(tensor.type)
 
     def _is_usual(self, operation: Operation) -> bool:
-        """Whether channels are last, and weights and bias constant, one filter for each channel."""
+        """Returns whether channels are last, and weights and bias constant, a filter a channel."""
         inputs = [self._tensors[index] for index in operation.inputs]
         if any(
             t is not None and t.value is not None and t.value.dtype == bool and t.value.any()
@@ -129,7 +129,7 @@ class Copies:
         return known and filter.shape[-1:] == source.shape[-1:]
 
     def _agree(self, images: Sequence[int]) -> bool:
-        """Whether images all have as many channels."""
+        """Returns whether all images have the same number of channels."""
         shapes = [tensor.shape for index in images if (tensor := self._tensors[index])]
         return all(len(shape) == 4 and shape[3] == shapes[-1][3] for shape in shapes)
 

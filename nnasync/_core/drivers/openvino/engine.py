@@ -96,7 +96,7 @@ class OpenVinoEngine(EngineBase):
         self.version = version() or "not installed"
 
     def loading_ns(self) -> int:
-        """How long importing the package took."""
+        """Returns how long importing the package took."""
         return loading_ns(PACKAGE)
 
     def get_ready(self) -> None:
@@ -105,11 +105,11 @@ class OpenVinoEngine(EngineBase):
             module()
 
     def supported_operations(self, model: Model) -> list[bool]:
-        """Whether each operation of the main subgraph is lowered; the package is not imported."""
+        """Returns whether each operation is lowered; does not import the package."""
         return [step.build is not None for step in unsupported.resolve(model)[1]]
 
     def why_not(self, model: Model) -> list[str | None]:
-        """For each operation of the main subgraph why it is not lowered; None if it is."""
+        """Returns for each operation of the main subgraph why it is not lowered; None if it is."""
         return [step.reason or None for step in unsupported.resolve(model)[1]]
 
     def lowerings(self, model: Model, preference: ExecutionPreference) -> Sequence[Lowering]:
@@ -156,7 +156,7 @@ class OpenVinoEngine(EngineBase):
         return self._plan(network, graph.output_shapes, chosen)
 
     def serialize(self, plan: Plan) -> CacheFiles:
-        """How a plan was made, and the compiled network with its weights.
+        """Returns the description of a plan, and the compiled network with its weights.
 
         Raises BadState for a plan that came from files itself.
         """
@@ -199,7 +199,7 @@ class OpenVinoEngine(EngineBase):
 
 
 class _PlanDescription(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
-    """What a plan is besides its compiled network."""
+    """The description of a plan besides its compiled network."""
 
     precision: str
     threads: int
@@ -242,7 +242,7 @@ def _names_of_bytes(model: Model) -> list[str]:
 
 
 def _is_mostly_products(model: Model) -> bool:
-    """Whether little is between products of bytes: what is costs conversions."""
+    """Returns whether products of bytes dominate: what lies between them costs conversions."""
     operations = model.main.operations
     count = sum(
         operation.type in products.RULES
@@ -253,7 +253,7 @@ def _is_mostly_products(model: Model) -> bool:
 
 
 def _suits_bytes(model: Model, without: int | None = None) -> bool:
-    """Whether most of the filters are such that OpenVINO can compute with bytes.
+    """Returns whether OpenVINO can compute with bytes for most of the filters.
 
     Those `without` a type of operation: filters by depth are few weights, whatever they are.
     """
@@ -270,7 +270,7 @@ def _suits_bytes(model: Model, without: int | None = None) -> bool:
 
 
 def _is_exact_in_bytes(type: int, image: Tensor, filter: Tensor) -> bool:
-    """Whether OpenVINO can compute with bytes, and exactly, by what the processor says."""
+    """Returns whether OpenVINO computes exactly with bytes, by what the processor says."""
     if not products.are_signed_bytes(filter):
         return False
     if not saturation.lacks_wide_sums() or products.is_by_depth(type, image, filter):
@@ -279,7 +279,7 @@ def _is_exact_in_bytes(type: int, image: Tensor, filter: Tensor) -> bool:
 
 
 def _has_floats(model: Model) -> bool:
-    """Whether anything but constants is floating point."""
+    """Returns whether anything but constants is floating point."""
     return any(
         operand.type in lowered.REALS and not is_constant(operand)
         for operand in model.main.operands
@@ -287,7 +287,7 @@ def _has_floats(model: Model) -> bool:
 
 
 def _is_whole(model: Model) -> bool:
-    """Whether all is computed with whole numbers, which float32 holds exactly."""
+    """Returns whether all is computed with whole numbers, which float32 holds exactly."""
     quantized = any(is_quantized(operand.type) for operand in model.main.operands)
     known = (validation.find_operation(model, each.type) for each in model.main.operations)
     rounded = any(operation is not None and operation.facts.rounds_reals for operation in known)

@@ -54,7 +54,7 @@ def _found(lowest: bytes, highest: bytes, levels: int) -> tuple[Array, Array]:
 
 
 class _Judge:
-    """Where results change, in steps, and the whole numbers below, of each channel."""
+    """The sums at which results change, in steps, with the whole numbers below, by channel."""
 
     def __init__(self, steps: _Reals, cells: _Reals, levels: int) -> None:
         self._steps = steps
@@ -62,11 +62,11 @@ class _Judge:
         self._levels = levels
 
     def of(self, channels: Array) -> _Judge:
-        """The same for some channels."""
+        """Returns the judge of some of the channels."""
         return _Judge(self._steps[channels], self._cells[channels], self._levels)
 
     def is_safe(self, start: Array, end: Array) -> Array:
-        """Whether no sum is as near to a place as roundings during the run move it."""
+        """Returns whether no sum is so near to a change that rounding in the run crosses it."""
         factor, summand = self._engine(start, end)
         moved = (np.abs(summand) + self._levels) * _ROUNDINGS / factor
         safe: Array = self._margin(factor, summand) > moved
@@ -93,7 +93,7 @@ class _Judge:
         return factor.astype(np.float64), summand.astype(np.float64)
 
     def _margin(self, factor: _Reals, summand: _Reals) -> _Reals:
-        """How far the nearest whole number is from a place where results change."""
+        """Returns how far the nearest whole number is from a place where results change."""
         places = (self._steps - summand[:, np.newaxis]) / factor[:, np.newaxis]
         nearest: _Reals = np.minimum(places - self._cells, self._cells + 1 - places).min(axis=1)
         return nearest

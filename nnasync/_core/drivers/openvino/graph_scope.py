@@ -54,7 +54,7 @@ Result = Node | Planar
 
 
 def is_float(type: int) -> bool:
-    """Whether values of a type are kept as they are, in f32."""
+    """Returns whether values of a type are kept as they are, in f32."""
     return type in FLOATS
 
 
@@ -110,7 +110,7 @@ class Scope:
         return self._plain[index]
 
     def tensor(self, position: int) -> Tensor:
-        """What is known of an input."""
+        """Returns the tensor of an input."""
         return self._tensors[self._inputs[position]]
 
     def value(self, position: int) -> Node:
@@ -131,7 +131,7 @@ class Scope:
         return self._planar[index]
 
     def prefers_planar(self, positions: Sequence[int]) -> bool:
-        """Whether the NCHW form of these inputs is there, or costs nothing where it is not."""
+        """Returns whether the NCHW form of these inputs exists, or costs nothing."""
         indexes = [self._inputs[position] for position in positions]
         if not any(index in self._planar and index not in self._plain for index in indexes):
             return False
@@ -215,7 +215,7 @@ class Scope:
         return self.op.constant(np.asarray(values, np.int64))
 
     def reshape(self, node: Node, shape: Sequence[int]) -> Node:
-        """The same elements in another shape."""
+        """Returns the same elements in another shape."""
         return self.op.reshape(node, self.integers(shape), False)
 
     def transpose(self, node: Node, order: Sequence[int]) -> Node:

@@ -26,7 +26,7 @@ class OpenVinoUnsupported(Exception):
 
 
 class Rule(Struct, frozen=True):
-    """How an operation is lowered, and which types its first input may have."""
+    """The function that lowers an operation, and the types that its first input may have."""
 
     lower: Lower
     types: tuple[OperandType, ...] = (*REALS, *BYTES)

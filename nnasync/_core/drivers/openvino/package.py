@@ -79,7 +79,7 @@ def core() -> Any:
 
 @functools.cache
 def has_bfloat16() -> bool:
-    """Whether OpenVINO computes in bfloat16 on this processor.
+    """Returns whether OpenVINO computes in bfloat16 on this processor.
 
     Where the processor is one of x86 its flags tell, as they tell OpenVINO, and it is not imported.
     """

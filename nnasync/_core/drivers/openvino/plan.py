@@ -59,7 +59,7 @@ class OpenVinoPlan(Plan):
         self.output_shapes = tuple(output_shapes)
 
     def reads_in_place(self, array: Array) -> bool:
-        """Whether it is in one piece, and can be written, which the engine asks for of inputs too.
+        """Returns whether an array is contiguous and writable, which the engine asks of inputs.
 
         It has tensors with strides as well (a part of another tensor), but copies them itself, and
         to where the last request of the same network has its input: over the memory of a caller.
@@ -160,7 +160,7 @@ class OpenVinoCall(BoundCall):
         return True
 
     def rewind(self) -> None:
-        """Nothing is left of a run that did not end."""
+        """Does nothing, since a run that did not end leaves nothing."""
 
     def _request_on(self, number: int) -> InferRequest:
         """The request of a network on which this call has not run yet."""

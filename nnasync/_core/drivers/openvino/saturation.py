@@ -41,7 +41,7 @@ _LARGEST = 255
 
 
 def fits_16_bits(weights: Array) -> bool:
-    """Whether no two products of a result can be beyond 16 bits, of [results, ...] signed bytes."""
+    """Returns whether no two products exceed 16 bits, for signed bytes [results, ...]."""
     rows = weights.reshape(len(weights), -1)
     if rows.shape[1] < 2:
         return True
@@ -53,14 +53,14 @@ def fits_16_bits(weights: Array) -> bool:
 
 @functools.cache
 def lacks_wide_sums() -> bool:
-    """Whether this processor says that it cannot add products of bytes in 32 bits; quick."""
+    """Returns whether this processor says it cannot add products of bytes in 32 bits; is quick."""
     flags = processor_flags()
     return bool(flags) and not any(flag.endswith("_vnni") for flag in flags)
 
 
 @functools.cache
 def adds_in_16_bits() -> bool:
-    """Whether the engine's products of bytes saturate here; also where that cannot be found out.
+    """Returns whether the engine's products of bytes saturate here; True if that is unknown.
 
     The first call compiles a network of one layer, which takes some 20 ms.
     """

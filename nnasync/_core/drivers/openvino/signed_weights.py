@@ -40,7 +40,7 @@ _PLACE = 64
 
 
 def narrowed(model: Model) -> Model:
-    """The same network with signed bytes as weights where copies of channels do it.
+    """Returns the network with signed bytes as weights, where copies of channels allow that.
 
     It is the model itself where nothing is to be done, or nothing can.
     """
@@ -68,7 +68,7 @@ class _NewConstants:
         )
 
     def values(self) -> bytes:
-        """All constants, old and new."""
+        """Returns all constants, old and new."""
         return bytes(self._values)
 
 
@@ -84,7 +84,7 @@ class _Narrowing:
         self._operations = [self._translated(each) for each in model.main.operations]
 
     def model(self) -> Model:
-        """What has become of the model."""
+        """Returns the resulting model."""
         counts = [0] * len(self._operands)
         for operation in self._operations:
             for index in operation.inputs:

@@ -14,7 +14,7 @@ from nnasync.kernels import Arguments, NotConstant, Tensor
 
 
 class _NoRule(Exception):
-    """Nothing here lowers operations of this type."""
+    """The reason of an operation whose type has no lowering."""
 
 
 class LoweringStep:

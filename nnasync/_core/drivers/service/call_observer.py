@@ -24,7 +24,7 @@ class CallObserver:
         """A request of a burst is on its way."""
 
     def answered(self, burst: int, serial: int, what: str) -> None:
-        """It got its answer; `what` is in the name that is reported."""
+        """Notes that a call of a burst was answered; `what` is in the name that is reported."""
 
     def launching(self, number: int, fence: RemoteFence, wait_for: Sequence[Fence]) -> None:
         """Name the fence of a launch, and those that it waits for."""

@@ -38,7 +38,10 @@ class Peer:
         self.socket = sock
 
     def connection(self, who: str, on_blocked: Callable[[], object]) -> Transport:
-        """What carries messages; `who` it is named in errors, `on_blocked` asks for a `flush`."""
+        """Returns what carries messages.
+
+        `who` names it in errors, `on_blocked` asks for a `flush`.
+        """
         return Connection(self.socket, who, on_blocked)
 
     def offer(self, model: Model) -> Offer:
@@ -47,17 +50,17 @@ class Peer:
 
     @property
     def pid(self) -> int:
-        """Of the process while it lives; 0 where that is not known."""
+        """Returns the id of the process while it lives; 0 where that is not known."""
         return peer_pid(self.socket)
 
     @property
     def has_ended(self) -> bool:
-        """Whether it has ended, as far as is known yet."""
+        """Returns whether the process has ended, as far as is known yet."""
         return False
 
     @property
     def was_killed(self) -> bool:
-        """Whether a signal ended it, as far as is known yet."""
+        """Returns whether a signal ended the process, as far as is known yet."""
         return False
 
     def exit_reason(self, patience_s: float) -> str:
@@ -177,7 +180,7 @@ def start_process(what: str, module: str, settings: str, *arguments: str, remark
 
 
 class _Early(msgspec.Struct):
-    """Those of a runtime's options that count before its process is there."""
+    """The options of a runtime that count before its process exists."""
 
     blas_threads: int | None = 1
     isolated_limit_bytes: int | None = None
@@ -251,7 +254,7 @@ class _ChildPeer(Peer):
         return exit_reason
 
     def _wait(self, patience_s: float) -> bool:
-        """Whether the process ends in time."""
+        """Waits for the process; returns whether it ends in time."""
         if self._exit_fd < 0:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(patience_s)
@@ -261,7 +264,7 @@ class _ChildPeer(Peer):
 
 
 def _is_readable(fd: int, patience_s: float) -> bool:
-    """Whether a descriptor is readable, or its other end closed, in time."""
+    """Returns whether a descriptor becomes readable, or its other end is closed, in time."""
     poller = select.poll()
     poller.register(fd, select.POLLIN)
     return bool(poller.poll(patience_s * 1e3))

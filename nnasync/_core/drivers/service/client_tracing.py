@@ -44,7 +44,7 @@ _local_fences = itertools.count(1)
 
 
 class Traces(CallObserver):
-    """What instruments hear of one device in another process, over all of its connections."""
+    """Reports the work of one device in another process to instruments, over all connections."""
 
     def __init__(self) -> None:
         self.is_on = False
@@ -98,7 +98,7 @@ class Traces(CallObserver):
                 del begun[next(iter(begun))]
 
     def answered(self, burst: int, serial: int, what: str) -> None:
-        """It got its answer; `what` is in the name that is reported."""
+        """Notes that a call of a burst was answered; `what` is in the name that is reported."""
         begun = self._begun.pop((burst, serial), None)
         if begun is not None:
             begun_ns, context = begun

@@ -116,7 +116,7 @@ class ServiceDevice(KnownDevice):
         await self._supervisor.connected()
 
     async def get_status(self) -> DeviceStatus:
-        """What the service says; OFFLINE once closed, or while the service is dead."""
+        """Returns what the service says; OFFLINE once closed, or while the service is dead."""
         link = self.link
         if self._closed or link.error is not None:
             return DeviceStatus.OFFLINE
@@ -127,11 +127,11 @@ class ServiceDevice(KnownDevice):
         return status
 
     async def get_supported_operations(self, model: Model) -> tuple[bool, ...]:
-        """What the device says."""
+        """Returns the device's answers."""
         return await self._asked(model, Supports, answer=tuple[bool, ...])
 
     async def why_not(self, model: Model) -> tuple[str | None, ...]:
-        """For each operation why the device does not take it, as far as the service told it."""
+        """Returns for each operation why the device does not take it, if the service tells."""
         reasons = await self._asked(model, GetReasons, answer=tuple[str, ...])
         return tuple(reason or None for reason in reasons)
 
@@ -248,7 +248,7 @@ class ServiceDevice(KnownDevice):
     async def _asked(
         self, model: Model, message: Callable[..., Message], *arguments: object, answer: type[T]
     ) -> T:
-        """What the service says of a model; connects again if it died."""
+        """Asks the service about a model; connects again if the service died."""
         session = await self._supervisor.connected()
         async with session.models.named(model) as number:
             found: T = await session.link.call(
@@ -295,7 +295,7 @@ class ServiceDevice(KnownDevice):
 
 
 def _answers(welcome: Welcome) -> Answers:
-    """What a service said of its device; it makes up for what an older one lacks."""
+    """Returns what a service says of its device, with defaults for an older one."""
     return Answers(
         welcome.name,
         welcome.device_version,

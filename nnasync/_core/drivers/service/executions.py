@@ -33,7 +33,10 @@ _STALL_BUDGET_NS = 1_000_000
 
 
 class _Queues:
-    """What executions go over; `opening` asks the service to serve them, which it may refuse."""
+    """The queues that executions use.
+
+    `opening` asks the service to serve them, which it may refuse.
+    """
 
     def __init__(
         self, controller: BurstController, burst: RemoteBurst, opening: ControlCall
@@ -95,7 +98,7 @@ class Executions:
     async def _outcome(
         self, queues: _Queues, form: bytes, config: ExecutionConfig
     ) -> Outcome | None:
-        """What comes of sending it; None where the queues were over before that."""
+        """Sends an execution and returns its outcome; None where the queues had ended before."""
         queues.running += 1
         try:
             began_ns = now_ns()
@@ -156,7 +159,7 @@ class Executions:
         return error
 
     def _makes_room(self, queues: _Queues) -> bool:
-        """Whether queues that were refused may be had now, since others gave theirs back."""
+        """Returns whether refused queues may be had now, since others gave theirs back."""
         error = queues.opening.fence.error
         if error is None:
             return False

@@ -17,7 +17,7 @@ def hello(call: int) -> Hello:
 
 
 def welcome_of(answer: bytes) -> Welcome:
-    """What a service says of its device.
+    """Returns the description of its device that a service sends.
 
     Raises DeviceUnavailable for a service of another version, also where that says it in another
     way, as long as the version comes first; and for what is no answer to a greeting.

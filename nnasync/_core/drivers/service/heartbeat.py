@@ -44,7 +44,7 @@ class Heartbeat:
 
     @property
     def patience_s(self) -> float:
-        """How long a service that is awaited may be silent; 0 before `begin`."""
+        """Returns how long an awaited service may be silent; 0 before `begin`."""
         return 2 * self._half_ns * 1e-9
 
     def begin(self, patience_s: float) -> None:
@@ -66,7 +66,7 @@ class Heartbeat:
         self._look_at(self.heard_ns)
 
     def has_stopped(self) -> bool:
-        """Whether a ping has remained unanswered for half of the patience."""
+        """Returns whether a ping has remained unanswered for half of the patience."""
         pinged_ns = self._pinged_ns
         if not pinged_ns or self.heard_ns >= pinged_ns:
             return False

@@ -53,11 +53,11 @@ LATE_NS = 500_000
 
 
 class Source(Protocol):
-    """Where a service is found."""
+    """The place where a service is found, such as an address or a process to start."""
 
     @property
     def restarts(self) -> bool:
-        """Whether a service that died can be had again at once."""
+        """Returns whether a service that died can be had again at once."""
 
     def open(self) -> Peer:
         """A connection to a service; may block. Raises DeviceUnavailable."""
@@ -68,7 +68,7 @@ class Listener(Protocol):
 
     @property
     def is_awaited(self) -> bool:
-        """Whether something is to come."""
+        """Returns whether anything is still expected of the service."""
 
     def heard(self, message: LaunchEnded) -> None:
         """Called on the thread of the link."""
@@ -457,7 +457,7 @@ class Link:
         return True
 
     def is_awaited(self) -> bool:
-        """Whether something is to come: an answer, the end of a launch, that of a burst's call."""
+        """Returns whether an answer, the end of a launch or that of a burst's call is expected."""
         # A copy is made in one step, while other threads come and go.
         listeners = self._listeners.copy().values()
         return bool(self._calls) or any(each.is_awaited for each in listeners)

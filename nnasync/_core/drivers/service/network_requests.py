@@ -39,13 +39,16 @@ class Piece(msgspec.Struct, frozen=True):
     length: int
 
     def view(self, what: str, *, writable: bool) -> memoryview:
-        """Its bytes; raises GeneralFailure where the pool cannot be used (any more)."""
+        """Returns the piece's bytes.
+
+        Raises GeneralFailure where the pool cannot be used any more.
+        """
         view = mapped(self.pool, what, writable=writable)
         return memoryview(view).cast("B")[self.offset : self.offset + self.length]
 
 
 class Parcel(msgspec.Struct, frozen=True):
-    """What is sent of a request, and what comes back."""
+    """The values of a request that are sent, and those that come back."""
 
     form: bytes
     inputs: tuple[Piece, ...]

@@ -55,14 +55,14 @@ class NetworkRun:
         return self.call.fence
 
     def result(self) -> ExecutionResult:
-        """What the device answered, once the fence is signaled."""
+        """Returns the device's answer, once the fence is signaled."""
         result: ExecutionResult = decode(self.call.value, ExecutionResult)
         if self._landing.views and not self._landing.is_filled:
             raise GeneralFailure(f"{self._link.who} answered without the values of the outputs")
         return result
 
     def outcome(self) -> Outcome:
-        """The same, or the error that it ended with."""
+        """Returns the device's answer, or the error that the run ended with."""
         try:
             return self.result() if self.fence.error is None else _typed(self.fence.error)
         except Exception as error:

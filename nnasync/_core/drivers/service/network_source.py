@@ -33,7 +33,7 @@ _NOWHERE = Landing()
 
 
 def host_and_port(address: str) -> tuple[str, int]:
-    """Of "tcp://HOST:PORT", or HOST:PORT; raises InvalidArgument for what is neither."""
+    """Splits "tcp://HOST:PORT" or HOST:PORT; raises InvalidArgument for anything else."""
     host, colon, port = address.removeprefix(SCHEME).rpartition(":")
     if not colon or not host or not port.isdecimal() or int(port) > 65535:
         raise InvalidArgument(
@@ -43,7 +43,7 @@ def host_and_port(address: str) -> tuple[str, int]:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only processes of this machine can come there."""
+    """Returns whether only processes of this machine can reach this host."""
     if host == "localhost":
         return True
     try:
@@ -113,7 +113,7 @@ class NetworkPeer(Peer):
         return 0
 
     def connection(self, who: str, on_blocked: Callable[[], object]) -> NetworkConnection:
-        """What carries messages."""
+        """Returns what carries messages."""
         reader = FrameReader(who, lambda number, *_: self.landings.get(number, _NOWHERE))
         return NetworkConnection(self.socket, who, on_blocked, reader, self._tls)
 
@@ -131,7 +131,7 @@ def check_is_no_address(path: str) -> None:
 
 
 class NetworkAddress:
-    """Where a service listens, and what it takes to be let in."""
+    """The address where a service listens, and the credentials that it asks for."""
 
     restarts = False
 

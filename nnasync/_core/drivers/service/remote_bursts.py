@@ -73,7 +73,7 @@ class _AnsweredAtTheEnd(DeviceUnavailable):
 
 
 class _Ends:
-    """What a burst has to give back: its ends of two queues, and the thread that waits."""
+    """What a burst has to close: its ends of two queues, and the thread that waits."""
 
     def __init__(self) -> None:
         """Raises ResourceExhausted where there is no memory or descriptor for the queues."""
@@ -105,7 +105,7 @@ class _Ends:
         self.wanted.set()
 
     def wait(self, reference: weakref.ref[RemoteBurst]) -> None:
-        """What the thread does: have answers taken while there are some to come."""
+        """Waits for answers as the thread of a burst, while some are expected."""
         while not self.are_shut:
             self.wanted.wait()
             self.wanted.clear()
@@ -125,7 +125,7 @@ class _Ear:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether an answer is to come."""
+        """Returns whether an answer is expected."""
         burst = self._burst()
         return burst is not None and burst.is_awaited
 
@@ -137,7 +137,7 @@ class _Ear:
         burst.receive(packet)
 
     def heard(self, message: LaunchEnded) -> None:
-        """Nothing is said about bursts."""
+        """Does nothing, since no message is about bursts."""
 
     def died(self, error: NNError) -> None:
         """Have what is under way answered, and everything given back."""
@@ -333,7 +333,7 @@ class RemoteBurst:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether an answer is to come."""
+        """Returns whether an answer is expected."""
         return bool(self._sent)
 
     # -- answers

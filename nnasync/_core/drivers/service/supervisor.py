@@ -63,7 +63,7 @@ class Supervisor:
 
     @property
     def pid(self) -> int:
-        """Of the process that serves, or is about to; 0 if there is none."""
+        """Returns the id of the process that serves, or is about to; 0 if there is none."""
         for link in self._links():
             if link.error is None:
                 return link.peer.pid

@@ -43,10 +43,10 @@ def _random_boxes(pick: Pick, shape: Shape, limits: Array) -> Array:
     return boxes
 
 
-def _give_image_info(pick: Pick, name: str, batches: int) -> Array:
-    """Give heights and widths of images; returns them."""
+def _give_image_info(pick: Pick, batches: int) -> Array:
+    """Gives the input "image_info" heights and widths of images, and returns these."""
     sizes = np.floor(10 + pick.numbers.random((batches, 2)) * (_LARGEST_IMAGE - 10))
-    _give_real(pick, name, sizes)
+    _give_real(pick, "image_info", sizes)
     return sizes
 
 
@@ -108,7 +108,7 @@ def _transform(pick: Pick) -> None:
 
     count = pick.tensor("deltas", new, fits=lambda shape: shape[1] % 4 == 0).shape[0]
     batches = pick.integer(1, 4)
-    sizes = _give_image_info(pick, "image_info", batches)
+    sizes = _give_image_info(pick, batches)
     indexes = _batch_indexes(pick, count, batches)
     _give_real(pick, "rois", _random_boxes(pick, (count,), sizes[indexes, ::-1]))
 
@@ -153,7 +153,7 @@ def _proposals(pick: Pick) -> None:
     pick.tensor("deltas", shape(4 * anchors))
     limits = np.asarray([_LARGEST_IMAGE / 4, _LARGEST_IMAGE / 4])
     _give_real(pick, "anchors", _random_boxes(pick, (anchors,), limits))
-    _give_image_info(pick, "image_info", batches)
+    _give_image_info(pick, batches)
     pick.scalar("height_stride", pick.choose((1.0, 4.0, 10.0)))
     pick.scalar("width_stride", pick.choose((1.0, 4.0, 10.0)))
     pick.scalar("pre_nms_top_n", pick.choose((-1, pick.integer(1, 50))))

@@ -123,7 +123,7 @@ _COMPARISONS = {
 
 
 def _comparison(graph: LiteRTGraph, node: Node) -> None:
-    """Of quantized numbers their real values are compared, of booleans their integers."""
+    """Lowers a comparison: quantized numbers by their real values, booleans as integers."""
     type = OperationType(node.type)
     inputs = [graph.exact(node, position) for position in (0, 1)]
     for position in (0, 1):

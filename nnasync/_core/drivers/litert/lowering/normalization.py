@@ -73,7 +73,7 @@ def _local_response(graph: LiteRTGraph, node: Node) -> None:
 
 
 def _instance(graph: LiteRTGraph, node: Node) -> None:
-    """From means over the pixels of each channel: (x - mean) * gamma / sqrt(variance + eps)."""
+    """Lowers INSTANCE_NORMALIZATION: (x - mean) * gamma / sqrt(variance + eps), by channels."""
     numbers = {name: node.number(name) for name in ("gamma", "beta", "epsilon")}
 
     def body(source: int, given: Tensor, target: int, wanted: Tensor) -> None:

@@ -55,7 +55,7 @@ def _emit(
 
 
 def _lowest(tensor: Tensor) -> Array:
-    """What no maximum takes."""
+    """Returns the lowest value of a tensor's type, which never wins a maximum."""
     if is_quantized(tensor.type):
         return np.full(1, quantized_range(tensor.type)[0], tensor.dtype)
     return np.full(1, np.finfo(np.float32).min, np.float32)

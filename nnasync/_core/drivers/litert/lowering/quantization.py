@@ -13,7 +13,7 @@ from nnasync.kernels import Tensor
 
 
 def quantize(graph: LiteRTGraph, node: Node) -> None:
-    """In the quantization of the output."""
+    """Lowers QUANTIZE to the quantization of the output."""
     graph.emit("QUANTIZE", graph.inputs(node, 0), [graph.output(node)], "QuantizeOptions")
 
 

@@ -48,7 +48,7 @@ _NUMBERS[OperandType.TENSOR_QUANT8_SYMM] = _NUMBERS[OperandType.TENSOR_QUANT8_SY
 
 
 def reasons(model: Model) -> list[str | None]:
-    """For each operation of the main subgraph why it is not taken, or None."""
+    """Returns for each operation of the main subgraph why it is not taken, or None."""
     if importlib.util.find_spec("onnx") is None:
         missing = "needs the package onnx: pip install 'nnasync[onnxruntime]'"
         return [missing] * len(model.main.operations)

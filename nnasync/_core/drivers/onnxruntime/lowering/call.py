@@ -40,7 +40,7 @@ class OperationCall:
         return position(self.arguments, name)
 
     def has(self, position: int) -> bool:
-        """Whether an argument is there and not omitted."""
+        """Returns whether an argument exists and is not omitted."""
         return self.arguments.has(position)
 
     def tensor(self, position: int) -> Tensor:
@@ -81,7 +81,7 @@ class OperationCall:
 
     @property
     def keeps_numbers(self) -> bool:
-        """Whether input 0 and output 0 stand for the same by the same numbers."""
+        """Returns whether input 0 and output 0 stand for the same values by the same numbers."""
         source, result = self.tensor(0), self.result
         return not is_quantized(source.type) or (
             (source.type, source.scale, source.zero_point)
@@ -90,7 +90,7 @@ class OperationCall:
 
 
 def read_calls(model: Model) -> tuple[list[OperationCall | str], list[Tensor | None]]:
-    """For each operation of the main subgraph a call, or why there is none; and all operands."""
+    """Returns a call for each operation, or why it has none; and the tensors of all operands."""
     tensors = subgraph_tensors(model, model.main)
     found: list[OperationCall | str] = []
     for operation in model.main.operations:

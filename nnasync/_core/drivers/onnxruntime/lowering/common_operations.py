@@ -27,7 +27,7 @@ def _number(emitter: Emitter, value: float) -> str:
 
 
 def _gelu(emitter: Emitter, call: OperationCall) -> None:
-    """In the nodes that ONNX Runtime knows as one, since this opset has no such operator."""
+    """Emits GELU as the nodes that ONNX Runtime fuses; this opset has no such operator."""
     x = emitter.real(call.inputs[0])
     inner = _tanh(emitter, x) if call.flag(1) else _erf(emitter, x)
     share = emitter.node("Add", [inner, _number(emitter, 1)])

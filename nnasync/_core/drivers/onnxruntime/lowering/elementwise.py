@@ -67,16 +67,16 @@ def _elu(emitter: Emitter, call: OperationCall) -> None:
     emitter.give_real(call.outputs[0], name)
 
 
-def _is_first(emitter: Emitter, call: OperationCall, count: int) -> bool:
-    """Whether channels come first in what is combined, broadcast to the result."""
-    return call.result.rank == 4 and emitter.is_first(*call.inputs[:count])
+def _is_first(emitter: Emitter, call: OperationCall) -> bool:
+    """Returns whether channels come first in the two inputs, broadcast to the result."""
+    return call.result.rank == 4 and emitter.is_first(*call.inputs[:2])
 
 
 def _arithmetic(type: str) -> Lower:
     def lower(emitter: Emitter, call: OperationCall) -> None:
         if call.result.type == OperandType.TENSOR_INT32 and (type == "Div" or call.integer(2) != 0):
             raise OrtUnsupported("divides integers, or fuses an activation to them")
-        first = _is_first(emitter, call, 2)
+        first = _is_first(emitter, call)
         names = [emitter.real(index, first=first) for index in call.inputs[:2]]
         name = emitter.activated(emitter.node(type, names), call.integer(2), call.result)
         emitter.give_real(call.outputs[0], name, first=first)
@@ -91,7 +91,7 @@ def _binary(type: str, *after: str) -> Lower:
         ordered = type not in ("Equal", "And", "Or")
         if ordered and call.tensor(0).type == OperandType.TENSOR_BOOL8:
             raise OrtUnsupported("takes truth values")
-        first = _is_first(emitter, call, 2)
+        first = _is_first(emitter, call)
         names = [emitter.real(index, first=first) for index in call.inputs[:2]]
         name = emitter.node(type, names)
         for each in after:
@@ -164,7 +164,7 @@ def _extreme(type: str) -> Lower:
 
 
 def _requantize(emitter: Emitter, call: OperationCall) -> None:
-    """The same numbers in another quantization, or in none."""
+    """Emits a change of quantization, or to none."""
     index = call.inputs[0]
     first = emitter.is_first(index)
     name = emitter.real(index, first=first)

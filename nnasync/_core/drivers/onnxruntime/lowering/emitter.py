@@ -74,7 +74,7 @@ class Emitter:
     # -- operands
 
     def tensor(self, index: int) -> Tensor:
-        """What is known of an operand."""
+        """Returns the tensor of an operand."""
         tensor = self.tensors[index]
         if tensor is None:
             raise OrtUnsupported("an input is omitted")
@@ -85,7 +85,7 @@ class Emitter:
         self._whole[index, False] = name
 
     def is_first(self, *indexes: int) -> bool:
-        """Whether these operands are best taken with channels first: one of them is so already."""
+        """Returns whether one of these operands is channels first, so that all had better be."""
         found = False
         for index in indexes:
             tensor = self.tensor(index)
@@ -208,7 +208,7 @@ class Emitter:
 
 
 def is_redundant(activation: int, tensor: Tensor) -> bool:
-    """Whether the range of a quantized tensor clamps as an activation does."""
+    """Returns whether the range of a quantized tensor clamps as an activation does."""
     if not is_quantized(tensor.type):
         return False
     info = np.iinfo(tensor.dtype)

@@ -155,7 +155,7 @@ def _cast(arguments: Arguments, outputs: Sequence[Tensor]) -> Build:
 
 
 def _requantized(scope: Scope, source: Tensor, output: Tensor) -> Node:
-    """The same raw values under another zero point."""
+    """Returns the same raw values under another zero point."""
     node = scope.value(0)
     if not is_quantized(source.type) or source.zero_point == output.zero_point:
         return node

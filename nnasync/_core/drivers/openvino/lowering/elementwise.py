@@ -26,7 +26,7 @@ from nnasync.kernels.steps import float_bounds, quantized_bounds
 
 
 def bounds_of(fused: int, output: Tensor) -> tuple[float, float]:
-    """What a fused activation lets through: raw values for quantized outputs."""
+    """Returns the range that a fused activation lets through, in raw values if quantized."""
     if is_quantized(output.type):
         return quantized_bounds(fused, output)
     return float_bounds(fused)

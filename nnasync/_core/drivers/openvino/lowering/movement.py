@@ -200,7 +200,7 @@ def _batch_to_space(scope: Scope, image: Node, arguments: Arguments) -> Node:
 
 
 def _space_to_batch(scope: Scope, image: Node, arguments: Arguments) -> Node:
-    """In small steps: OpenVINO's own operation of this name writes what it never read."""
+    """Lowers SPACE_TO_BATCH in small steps: OpenVINO's operation writes what it never read."""
     down, across = arguments.integers(1)
     top, bottom, left, right = arguments.integers(2)
     ends = scope.integers((0, 0, top, left)), scope.integers((0, 0, bottom, right))

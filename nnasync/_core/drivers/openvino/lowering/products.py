@@ -82,7 +82,7 @@ class _Weights:
         return scope.op.multiply(wide, scope.number(1))
 
     def _needs_no_wide_sums(self, tensor: Tensor) -> bool:
-        """Whether it can be in bytes without VNNI, where OpenVINO fails with some matrices."""
+        """Returns whether weights can be bytes without VNNI, where some matrices fail."""
         is_matrix = len(self._order) == 2
         return self._is_by_depth or (not is_matrix and fit_16_bits(tensor))
 
@@ -93,7 +93,7 @@ class _Weights:
 
 
 def are_signed_bytes(weights: Tensor) -> bool:
-    """Whether constant weights less their zero point are signed bytes, as OpenVINO wants them."""
+    """Returns whether constant weights less their zero point are signed bytes."""
     if weights.value is None or is_float(weights.type):
         return False
     zero = zero_point(weights)
@@ -101,14 +101,14 @@ def are_signed_bytes(weights: Tensor) -> bool:
 
 
 def fit_16_bits(weights: Tensor) -> bool:
-    """Whether constant weights that are signed bytes can do without sums of 32 bits."""
+    """Returns whether constant weights that are signed bytes need no sums of 32 bits."""
     if weights.value is None:
         return False
     return fits_16_bits(weights.value.astype(np.int16) - np.int16(zero_point(weights)))
 
 
 def is_by_depth(type: int, image: Tensor, filter: Tensor) -> bool:
-    """Whether each channel has one filter of its own, so that no two products are added at once."""
+    """Returns whether each channel has its own filter, so that no two products are added."""
     return type == OperationType.DEPTHWISE_CONV_2D and filter.shape[-1:] == image.shape[-1:]
 
 
@@ -274,7 +274,7 @@ def _transposed(arguments: Arguments, outputs: Sequence[Tensor]) -> Build:
 def _cut(
     arguments: Arguments, strides: Sequence[int], output: Tensor
 ) -> tuple[list[int], list[int]]:
-    """What a transposed convolution cuts off before and after, of height and width."""
+    """Returns what a transposed convolution cuts off before and after, of height and width."""
     _, *sizes, _ = image_shape(arguments)
     results = output.shape[2:] if is_nchw(arguments) else output.shape[1:3]
     totals = [

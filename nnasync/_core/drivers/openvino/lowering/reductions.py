@@ -58,7 +58,7 @@ def _left(
     *,
     planar: bool,
 ) -> Result:
-    """What is left of a reduction that kept its dimensions, in the output's shape."""
+    """Returns a reduction that kept its dimensions in the output's shape."""
     if not planar:
         return node if output.shape == tuple(node.shape) else scope.reshape(node, output.shape)
     kept = tuple(1 if axis in axes else size for axis, size in enumerate(source.shape))

@@ -54,7 +54,7 @@ def rescale(
 
 
 def _centerd(levels: Array, factor: Array, shift: Array, bias: Array) -> Array:
-    """How far the places where results reach these levels are best moved, in units of the sums."""
+    """Returns by how much to move the places where results change, in units of the sums."""
     if not levels.size:
         return np.zeros(())
     steps = levels.reshape(-1, *(1,) * np.broadcast(factor, bias).ndim)

@@ -83,7 +83,7 @@ def _average(scope: Scope, image: Node, window: Window) -> Node:
 
 
 def _is_full(window: Window) -> bool:
-    """Whether no window reaches into the padding."""
+    """Returns whether no window reaches into the padding."""
     return all(axis.head == axis.tail == 0 for axis in (window.height, window.width))
 
 
@@ -109,7 +109,7 @@ def _root_mean_square(scope: Scope, image: Node, window: Window) -> Node:
 
 
 class _Grid:
-    """How the pixels of a resized image lie over those of the source."""
+    """The positions of a resized image's pixels over those of the source."""
 
     __slots__ = ("_align_corners", "_half_pixels", "sizes")
 
@@ -164,7 +164,7 @@ def _bilinear(arguments: Arguments, outputs: Sequence[Tensor]) -> Build:
 
 
 def _nearest(arguments: Arguments, outputs: Sequence[Tensor]) -> Build:
-    """By places that are known beforehand: OpenVINO rounds some of them otherwise than the rule."""
+    """Lowers nearest-neighbor resizing by known places, since OpenVINO rounds some otherwise."""
     grid = _Grid(arguments, outputs[0])
     _, *sizes, _ = image_shape(arguments)
 
