@@ -18,7 +18,7 @@ def device(text: str) -> str:
 
 
 def runtime_devices(named: Sequence[str]) -> Sequence[str] | None:
-    """Those of a runtime that is to have the named ones: None, all, where all are installed."""
+    """Returns the devices for a runtime with the named ones; None (all) if they are installed."""
     return named if any(":" in each for each in named) else None
 
 

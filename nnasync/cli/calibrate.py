@@ -111,7 +111,7 @@ async def _measure_until_ended(
     networks: Sequence[ReferenceNetwork],
     found: list[Measurement],
 ) -> int:
-    """What a signal that ended it makes the exit code, else 0."""
+    """Measures; returns the exit code of a signal that ended it, else 0."""
     async with interruptible() as interruption:
         await _measure_all(names, networks, found)
     return interruption.exit_code
@@ -204,7 +204,7 @@ def _typical(
 
 
 def _energy_j() -> float | None:
-    """What the processor packages have consumed; None where the machine does not tell."""
+    """Returns the energy that the processor packages have used in joules; None if unknown."""
     total = 0.0
     try:
         for package in sorted(_RAPL.glob("intel-rapl:?")):
@@ -223,7 +223,7 @@ def _inputs(net: Net) -> list[Array]:
 
 
 def figures_of(measurements: Sequence[Measurement]) -> dict[str, dict[str, PerformanceInfo]]:
-    """By device and operand type the geometric means of the ratios to the reference."""
+    """Returns geometric means of the ratios to the reference, by device and operand type."""
     reference = {each.network: each for each in measurements if each.device == REFERENCE}
     ratios: dict[str, dict[str, list[tuple[float, float]]]] = {}
     for each in measurements:
@@ -248,7 +248,7 @@ def deviations(
     fresh: Mapping[str, Mapping[str, PerformanceInfo]],
     reported: Mapping[str, Mapping[str, PerformanceInfo]],
 ) -> list[str]:
-    """What devices report that differs from a fresh measurement by more than 2, in words."""
+    """Returns the reported figures that differ by more than a factor of 2 from fresh ones."""
     found = []
     for device, figures in fresh.items():
         for figure, info in figures.items():
@@ -266,7 +266,7 @@ def deviations(
 async def _reported(
     figures: Mapping[str, Mapping[str, PerformanceInfo]],
 ) -> dict[str, dict[str, PerformanceInfo]]:
-    """What the devices report for the same types."""
+    """Returns the figures that the devices report for the same types."""
     async with open_runtime(devices=[*figures, REFERENCE]) as runtime:
         return {
             name: figures_in(await runtime.device(name).get_capabilities(), measured)

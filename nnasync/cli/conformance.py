@@ -244,7 +244,7 @@ def _cells(counts: Counts) -> tuple[str, ...]:
 
 
 def _declined(reasons: Sequence[tuple[str, int]]) -> list[str]:
-    """Why cases are not supported, in the order of how many."""
+    """Returns why cases are not supported, in the order of how many."""
     lines = [
         f"unsupported: {count}: {textwrap.shorten(reason, _REASON_WIDTH, placeholder=' ...')}"
         for reason, count in reasons[:_SHOWN_REASONS]

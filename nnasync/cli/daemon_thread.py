@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 async def in_daemon_thread(work: Callable[[], T]) -> T:
-    """What `work` returns or raises; who is cancelled meanwhile leaves it behind."""
+    """Returns what `work` returns or raises; who is cancelled meanwhile leaves it behind."""
     ended, results = Fence(), list[T]()
 
     def run() -> None:

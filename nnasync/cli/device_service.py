@@ -112,7 +112,7 @@ async def _serve(arguments: argparse.Namespace) -> int:
 
 
 def _where(arguments: argparse.Namespace) -> tuple[Path | str, dict[str, Any]]:
-    """Where to listen, and the files that clients on other machines are checked with."""
+    """Returns where to listen, and the files that secure clients on other machines."""
     security: dict[str, Any] = {
         "key": arguments.key_file,
         "certificate": arguments.certificate,

@@ -75,7 +75,7 @@ def _command(arguments: argparse.Namespace) -> int:
 
 
 async def _describe_all(names: Sequence[str], sources: Mapping[str, str]) -> list[dict[str, Any]]:
-    """All devices; one that cannot be opened beside the others is opened alone, to learn why."""
+    """Returns descriptions of all devices; one that fails beside others is opened alone."""
     try:
         return await _describe_open(names, sources)
     except NNError:
@@ -98,7 +98,7 @@ async def _describe_open(names: Sequence[str], sources: Mapping[str, str]) -> li
 
 
 async def describe(device: Device) -> dict[str, Any]:
-    """What a device says of itself, as plain data."""
+    """Returns the description of a device as plain data."""
     model_files, data_files = await device.get_number_of_cache_files_needed()
     extensions = await device.get_supported_extensions()
     return {

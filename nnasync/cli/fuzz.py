@@ -64,7 +64,7 @@ def add_parser(commands: Any) -> None:
 
 
 def _add_choices(parser: argparse.ArgumentParser) -> None:
-    """What is tried on what."""
+    """Adds the options that choose what is tried on which devices."""
     parser.add_argument(
         "--device",
         metavar="NAME",

@@ -135,7 +135,7 @@ def _fitting(array: Array, path: Path, port: Port) -> Array:
 
 
 def _is_taken(array: Array, port: Port) -> bool:
-    """Whether an array is of a shape that an input of an open one takes."""
+    """Returns whether an array is of a shape that an input of an open one takes."""
     if not port.shape:
         return True
     return len(array.shape) == len(port.shape) and all(

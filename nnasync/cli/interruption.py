@@ -32,7 +32,7 @@ class Interruption:
         self.signal, self._caught_s = caught, time.monotonic()
 
     def is_same(self, caught: int) -> bool:
-        """Whether a further signal is the first one, which was sent twice."""
+        """Returns whether a further signal is the first one, which was sent twice."""
         age_s = time.monotonic() - self._caught_s
         return caught == self.signal == signal.SIGTERM and age_s <= _SAME_S
 

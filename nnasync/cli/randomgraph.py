@@ -183,7 +183,7 @@ async def _run(arguments: argparse.Namespace) -> int:
 
 
 async def _menu(arguments: argparse.Namespace) -> Menu | None:
-    """What to draw from; None for everything, which the reference and all together take."""
+    """Returns what to draw graphs from; None stands for everything."""
     if arguments.operations == _ALL:
         return None
     if arguments.operations is not None:
@@ -204,7 +204,7 @@ async def _menu(arguments: argparse.Namespace) -> Menu | None:
 
 
 def _drawn(menu: Menu, sizes: Sequence[Size]) -> str:
-    """What graphs were drawn from, a line for graphs of one operation and one for larger ones."""
+    """Returns a text on the operations of graphs: a line for single ones, one for larger graphs."""
     lines = []
     for is_single in (True, False):
         if any((size is Size.SINGLE) == is_single for size in sizes):
@@ -286,7 +286,7 @@ def _text(
 
 
 def _declined(reasons: Counter[str]) -> list[str]:
-    """Why graphs are not run, in the order of how many."""
+    """Returns why graphs are not run, in the order of how many."""
     lines = [
         f"unsupported: {count}: {textwrap.shorten(reason, _REASON_WIDTH, placeholder=' ...')}"
         for reason, count in reasons.most_common(_SHOWN_REASONS)
@@ -296,7 +296,7 @@ def _declined(reasons: Counter[str]) -> list[str]:
 
 
 def _failure_text(result: OrderResult, device: str, chosen: str, lowering: str) -> str:
-    """What failed, what is left of it, and how to see it again."""
+    """Returns a text on a failure: what is left of the graph, and how to see it again."""
     order = result.order
     names = result.operations[:_SHOWN_OPERATIONS]
     more = (

@@ -87,7 +87,7 @@ def figure_of(model: Model) -> str:
 
 
 def _real_networks(*, quick: bool) -> Iterator[ReferenceNetwork]:
-    """Those that come with nnasync, and those in float relaxed, too."""
+    """Yields the networks that come with nnasync, and their relaxed float forms."""
     names = () if quick else _DEMO
     for name, path in (
         ("phones", NETWORK),
@@ -119,7 +119,7 @@ def _of_files(places: Sequence[Path], value_limit_bytes: int | None) -> Iterator
 
 
 def _shapes(*, quick: bool) -> Iterator[ReferenceNetwork]:
-    """What NNAPI names, as far as it is not here with its weights."""
+    """Yields networks in the shapes that NNAPI names, without trained weights."""
     width, size, units = (0.25, 96, 64) if quick else (1.0, 224, 512)
     for relaxed in (False, True):
         figure = RELAXED if relaxed else _FLOAT.name
@@ -135,7 +135,7 @@ def _shapes(*, quick: bool) -> Iterator[ReferenceNetwork]:
 
 
 def _few_operations(*, quick: bool) -> Iterator[ReferenceNetwork]:
-    """For each of the other types what operations may have it first."""
+    """Yields networks of a few operations for each other type that may come first."""
     shape = (8, 64) if quick else (256, 1024)
     kinds = (OperationType.CAST, OperationType.DEQUANTIZE, OperationType.ADD)
     for type in _FEW:

@@ -350,7 +350,7 @@ def _text(net: Net, runs: Runs, notes: Sequence[str]) -> str:
 
 
 def _cached(net: Net) -> str:
-    """What the cache had of it, where it was asked."""
+    """Returns a text on what the cache had of the network, where it was asked."""
     report = net.report()
     return "" if report.cache_reason.startswith("no cache:") else f" (cache: {report.cache_reason})"
 

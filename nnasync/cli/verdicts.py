@@ -71,7 +71,7 @@ def _forget(which: str) -> int:
 
 
 def _digests(path: str) -> Sequence[str]:
-    """Those of a file, and of the model in it: programs compile one or the other."""
+    """Returns the digests of a file and of the model in it, since programs compile either."""
     try:
         found = digests_of(path)
     except InvalidArgument:

@@ -54,14 +54,14 @@ class InLowering(ForwardingDevice):
         self.lowering = lowering
 
     async def get_supported_operations(self, model: Model) -> tuple[bool, ...]:
-        """What the device says; nothing where it does not offer the lowering for the model."""
+        """Returns the device's answers; False where it does not offer the lowering."""
         answers = tuple(await self.inner.get_supported_operations(model))
         if all(answers) and self.lowering not in await names_of(self.inner, model):
             return (False,) * len(answers)
         return answers
 
     async def why_not(self, model: Model) -> Sequence[str | None]:
-        """What the device says, or that it does not offer the lowering."""
+        """Returns the device's reasons, or that it does not offer the lowering."""
         answers = await self.inner.get_supported_operations(model)
         if all(answers):
             offered = ", ".join(await names_of(self.inner, model)) or "none"

@@ -96,7 +96,7 @@ class CaseBuffers:
         self._input_pool.view[:] = self._given
 
     def inputs_are_intact(self) -> bool:
-        """Whether nobody wrote to the inputs."""
+        """Returns whether nobody wrote to the inputs."""
         return self._input_pool.view == self._given
 
     def close(self) -> None:

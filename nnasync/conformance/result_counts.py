@@ -88,7 +88,7 @@ class Report:
 
     @property
     def counts(self) -> Counts:
-        """Of all cases."""
+        """Returns the counts of all cases."""
         return Counts(**self._total)
 
     def operations(self) -> dict[str, Counts]:
@@ -119,7 +119,7 @@ class Report:
         return [gap for gap, failed in self._matched.items() if not failed]
 
     def as_data(self) -> dict[str, Any]:
-        """All of it as plain data, for JSON."""
+        """Returns the whole report as plain data, for JSON."""
         return {
             "cases": self.counts,
             "operations": self.operations(),

@@ -267,7 +267,7 @@ class Runner:
                 await prepared.close()
 
     async def _refusal(self, case: Case) -> tuple[bool, Exception | None]:
-        """Whether the device says that it supports a model, or how it refuses to say."""
+        """Returns whether the device says that it supports a model, or how it refuses to say."""
         try:
             return not (await self._unsupported(case))[0], None
         except Exception as error:

@@ -144,7 +144,7 @@ class CaseTrial:
 
 
 def _agree_where_known(given: Sequence[int], expected: Sequence[int]) -> bool:
-    """Whether shapes are the same but for dimensions that are 0 in the expected one."""
+    """Returns whether shapes are the same but for dimensions that are 0 in the expected one."""
     return len(given) == len(expected) and all(
         b in (0, a) for a, b in zip(given, expected, strict=True)
     )

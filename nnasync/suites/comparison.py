@@ -69,7 +69,7 @@ class SuiteComparison(msgspec.Struct, frozen=True):
 
     @property
     def summary(self) -> str:
-        """In two sentences what got better and worse."""
+        """Returns two sentences that count what got better or worse, is new or is gone."""
         counts = {trend: len(self.of(trend)) for trend in Trend}
         return (
             f"Since {self.old.began_at} {counts[Trend.WORSE]} of {len(self.changes)} figures got "
@@ -80,7 +80,7 @@ class SuiteComparison(msgspec.Struct, frozen=True):
 
 
 def compare_suites(old: SuiteResult, new: SuiteResult) -> SuiteComparison:
-    """What differs between an older result and a newer one."""
+    """Returns the differences between an older result and a newer one."""
     before, after = _keyed(old.rows), _keyed(new.rows)
     both = [(before[key], row) for key, row in after.items() if key in before]
     return SuiteComparison(
@@ -95,7 +95,7 @@ def compare_suites(old: SuiteResult, new: SuiteResult) -> SuiteComparison:
 
 
 def trend_of(before: SuiteFigure, after: SuiteFigure) -> Trend:
-    """What became of a figure."""
+    """Returns the trend of a figure; figures without intervals that differ are UNSURE."""
     if before.value == after.value or (math.isnan(before.value) and math.isnan(after.value)):
         return Trend.SAME
     known = _interval(before), _interval(after)
@@ -137,7 +137,7 @@ def _keyed(rows: Sequence[SuiteRow]) -> dict[_Key, SuiteRow]:
 
 
 def _differences(before: dict[str, str], after: dict[str, str]) -> dict[str, tuple[str, str]]:
-    """What two of these say otherwise; the load of the moment is none of it."""
+    """Returns the facts on which two machines differ, except the load of the moment."""
     return {
         key: (before.get(key, ""), after.get(key, ""))
         for key in (before | after)

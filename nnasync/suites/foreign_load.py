@@ -53,7 +53,7 @@ def family_s(pid: int) -> float:
 
 
 def _fields(pid: str) -> list[str]:
-    """What the system tells of a process behind its name; empty where it is none, or is gone."""
+    """Returns the fields that the system states of a process; empty where it is gone."""
     if not pid.isdigit():
         return []
     try:

@@ -39,7 +39,7 @@ class Gathering:
         self.on_step(text)
 
     def result(self, *, is_partial: bool = False) -> SuiteResult:
-        """What there is by now."""
+        """Returns the result as far as it is there by now."""
         machine, versions = circumstances()
         return SuiteResult(
             self.suite,
@@ -74,4 +74,4 @@ def circumstances() -> tuple[dict[str, str], dict[str, str]]:
 
 
 def _nobody(text: str) -> None:
-    """Nobody watches."""
+    """Does nothing, where nobody watches."""

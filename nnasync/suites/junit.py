@@ -114,5 +114,5 @@ def _figure(figure: SuiteFigure) -> str:
 
 
 def _text(value: str) -> str:
-    """What somebody wrote, without characters that no XML may hold."""
+    """Returns a text without characters that no XML may hold."""
     return _NOT_IN_XML.sub("\ufffd", value)

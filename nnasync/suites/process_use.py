@@ -23,7 +23,7 @@ class ProcessUse(Struct, frozen=True):
 
 
 def process_use(pid: int | None = None) -> ProcessUse | None:
-    """What a process holds now, this one without a number; None where it is gone or not ours."""
+    """Returns the resources of a process, by default this one; None if it is gone or not ours."""
     folder = Path("/proc") / ("self" if pid is None else str(pid))
     try:
         resident = int((folder / "statm").read_text("ascii").split()[1])

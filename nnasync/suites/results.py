@@ -141,7 +141,7 @@ def read_suite(path: Path) -> SuiteResult:
 
 
 def _writable(data: Any) -> Any:
-    """What JSON has no form for: numbers that are not finite as words, names of files escaped."""
+    """Returns a value in a form that JSON has: infinite numbers as words, file names escaped."""
     if isinstance(data, dict):
         return {_writable(key): _writable(value) for key, value in data.items()}
     if isinstance(data, (list, tuple)):

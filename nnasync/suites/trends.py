@@ -44,12 +44,12 @@ class Trend(Struct, frozen=True):
 
     @property
     def grown(self) -> float:
-        """By how much the series has surely grown over its time; 0 where it may be chance."""
+        """Returns by how much the series has surely grown over its time; 0 if it may be chance."""
         return max(0.0, self.low) * self.seconds
 
     @property
     def growth(self) -> float:
-        """By how much its line rises over its time, where it surely does; else 0."""
+        """Returns by how much the line rises over its time, where it surely does; else 0."""
         return self.slope * self.seconds if self.low > 0 else 0.0
 
 

@@ -91,7 +91,7 @@ class Contestant:
         self.busy_ns += self._cpu_clock() - busy_ns
 
     async def run_in_flight(self, in_flight: int, duration_ns: int) -> None:
-        """So many clients, each of which awaits one run after the other, at least one."""
+        """Runs so many clients, each of which awaits one run after the other, at least one."""
         busy_ns, started_ns = self._cpu_clock(), self._clock()
         async with anyio.create_task_group() as clients:
             for _ in range(in_flight):
@@ -157,5 +157,5 @@ async def _after_first_run(contestant: Contestant) -> Contestant | Refusal:
 
 
 def refusal_of(name: str, error: NNError) -> Refusal:
-    """Why a contestant is out, in one line."""
+    """Returns why a contestant is out, in one line."""
     return Refusal(name, " ".join(str(error).split()) or type(error).__name__)

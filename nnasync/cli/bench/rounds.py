@@ -51,7 +51,7 @@ async def _turn(contestant: Contestant, slice_ns: int, in_flight: int) -> None:
 
 
 def _rounds(contestants: Sequence[Contestant], duration_ns: int, in_flight: int) -> int:
-    """As many rounds as the least of runs that each has leaves time for."""
+    """Returns how many rounds fit into the time, each with the least number of runs."""
     slowest_ns = max((one.first_ns for one in contestants), default=0)
     least_ns = max(1, slowest_ns * (2 + in_flight))
     return max(1, min(ROUNDS, duration_ns // least_ns))

@@ -89,7 +89,7 @@ def timeline_of(
 def best_window(
     lanes: Sequence[TimelineLane], duration_us: int, width_us: int = 200_000
 ) -> tuple[int, int]:
-    """Where to look closely: around what was lost near the middle, or at the middle itself."""
+    """Returns the interval to enlarge: around a loss near the middle, else the middle itself."""
     middle = duration_us // 2
     lost = [at for lane in lanes for at in lane.lost if width_us < at < duration_us - width_us]
     center = min(lost, key=lambda at: abs(at - middle), default=middle)

@@ -200,7 +200,7 @@ class _Run:
             await anyio.to_thread.run_sync(view.show, self.status())
 
     def status(self) -> DemoStatus:
-        """Where the run is now."""
+        """Returns the state of the run for a view."""
         return DemoStatus(
             elapsed_s=max(now_ns() - self.started_ns, 0) / 1e9,
             seconds=self.options.seconds,

@@ -56,7 +56,7 @@ def data_file(folder: Path | None, name: str) -> Path:
 
 
 def read_truth(folder: Path | None, name: str, kind: type[T]) -> T:
-    """What is in a clip; raises InvalidArgument where the file is missing or broken."""
+    """Returns the contents of a clip; raises InvalidArgument for a missing or broken file."""
     path = data_file(folder, name)
     try:
         return msgspec.json.decode(path.read_bytes(), type=kind)
@@ -180,11 +180,11 @@ class Streams:
         frames.sink(self.seeing.recognize, name="see")
 
     def audio(self) -> StreamStatistics:
-        """Where the hops are."""
+        """Returns the account of the hops."""
         return self._statistics("microphone", "hear")
 
     def video(self) -> StreamStatistics:
-        """Where the frames are."""
+        """Returns the account of the frames."""
         return self._statistics("camera", "see")
 
     def _statistics(self, *stages: str) -> StreamStatistics:

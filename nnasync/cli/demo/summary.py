@@ -137,7 +137,7 @@ def _recognition(summary: Summary) -> str:
 
 
 def _false_alarms(summary: Summary) -> str:
-    """What `words_right` counts besides the words that were spoken."""
+    """Returns a note on events in `words_right` that answer no spoken word."""
     alarms = summary.false_alarms
     if not alarms:
         return ""

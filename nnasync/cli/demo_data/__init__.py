@@ -54,7 +54,7 @@ class WordsTruth(hal.Struct):
 
 
 def path(name: str) -> pathlib.Path:
-    """Where the file `name` of this package is; raises FileNotFoundError if there is none."""
+    """Returns the path of the file `name` of this package; raises FileNotFoundError."""
     here = pathlib.Path(str(importlib.resources.files(__name__)))
     file = here / name
     if not file.is_file():
@@ -66,22 +66,22 @@ def path(name: str) -> pathlib.Path:
 
 
 def video_truth() -> VideoTruth:
-    """What each frame of `digits.mp4` shows."""
+    """Returns the digits that each frame of `digits.mp4` shows."""
     return msgspec.json.decode(path("digits.json").read_bytes(), type=VideoTruth)
 
 
 def scene_truth() -> SceneTruth:
-    """What each frame of `scene.mp4` shows, and where."""
+    """Returns the digits that each frame of `scene.mp4` shows, and where."""
     return msgspec.json.decode(path("scene.json").read_bytes(), type=SceneTruth)
 
 
 def words_truth() -> WordsTruth:
-    """What is spoken in `words.flac`, and when."""
+    """Returns the words that are spoken in `words.flac`, and when."""
     return msgspec.json.decode(path("words.json").read_bytes(), type=WordsTruth)
 
 
 def digit_detector(net: Net, *, threshold: float = 0.35) -> vision.Detector:
-    """What finds and reads all digits in a picture; `net` is `detector.nnm`, compiled.
+    """Returns a detector that reads all digits in a picture; `net` is `detector.nnm`, compiled.
 
     `await digit_detector(net)(picture)` gives boxes with the names "0" to "9".
     """

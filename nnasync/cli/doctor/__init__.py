@@ -74,7 +74,7 @@ def add_parser(commands: Any) -> None:
 
 
 class _Examination(msgspec.Struct, frozen=True):
-    """All that was found."""
+    """Everything that the examination found."""
 
     facts: MachineFacts
     cores: int

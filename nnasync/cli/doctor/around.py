@@ -8,7 +8,7 @@ from nnasync.machine import Peripheral, Surroundings
 
 
 def package_lines(found: Surroundings) -> Iterator[str]:
-    """What is there with its version, and the extras that are not."""
+    """Yields the installed packages with their versions, and the extras that are missing."""
     installation = found.installation
     there = [f"{each.name} {each.version}" for each in installation.packages if each.version]
     for at in range(0, len(there), 5):
@@ -20,7 +20,7 @@ def package_lines(found: Surroundings) -> Iterator[str]:
 
 
 def folder_lines(found: Surroundings) -> Iterator[str]:
-    """What folders hold, and how much more goes in."""
+    """Yields the contents of folders, and how much more fits in."""
     for folder in found.folders:
         if folder.problem:
             told = folder.problem
@@ -34,7 +34,7 @@ def folder_lines(found: Surroundings) -> Iterator[str]:
 
 
 def listener_lines(found: Surroundings) -> Iterator[str]:
-    """Who of ours listens where."""
+    """Yields where programs of ours listen."""
     for each in found.listeners:
         who = f", process {each.pid}" if each.pid else ""
         yield f"{each.kind}{who}: {each.address}{'' if each.is_alive else ', left behind'}"
@@ -43,7 +43,7 @@ def listener_lines(found: Surroundings) -> Iterator[str]:
 
 
 def media_lines(found: Surroundings) -> Iterator[str]:
-    """What can be seen and heard with."""
+    """Yields the cameras, microphones and packages for media."""
     devices: tuple[Peripheral, ...] = (*found.cameras, *found.microphones)
     for device in devices:
         may = "" if device.is_readable else ", not readable for this user"

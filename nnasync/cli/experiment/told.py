@@ -35,7 +35,7 @@ def figures_table(results: Results) -> str:
 
 
 def comparison_table(comparison: Comparison, *, all_of_them: bool) -> str:
-    """What changed, the clear changes alone or all, and what could not be compared."""
+    """Returns a table of the changes, clear ones or all, and of what has no counterpart."""
     changes = [each for each in comparison.changes if all_of_them or each.is_clear]
     heads = ["point", "stream", "run", "measure", "A", "B", "B / A", "clear"]
     lines = [table(heads, [_change(each) for each in changes])] if changes else []

@@ -30,7 +30,7 @@ class Activity(Instrument):
         self.dropped = 0
 
     def take(self) -> list[Run]:
-        """What ran since the last time, in the order of ends."""
+        """Returns the runs since the last call, in the order of their ends."""
         taken = []
         while self._runs:
             taken.append(self._runs.popleft())

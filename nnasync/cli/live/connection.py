@@ -75,7 +75,7 @@ class BoundedSocket(WebSocketsSansIOProtocol):
             super().handle_cont(event)
 
     def _is_allowed(self) -> bool:
-        """Whether one more frame is; otherwise the connection ends without another word."""
+        """Returns whether one more frame is; otherwise the connection ends without another word."""
         if self._allowance.take(now_ns()):
             return True
         self.transport.abort()

@@ -13,7 +13,7 @@ class Allowance:
         self._at_ns: int | None = None
 
     def take(self, now_ns: int) -> bool:
-        """Whether one more message is allowed now; if so it is counted."""
+        """Returns whether one more message is allowed now; if so it is counted."""
         elapsed_ns = 0 if self._at_ns is None else max(now_ns - self._at_ns, 0)
         self._at_ns = now_ns
         self._left = min(self._left + elapsed_ns * self._rate_hz / 1e9, self._burst)

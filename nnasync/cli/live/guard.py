@@ -41,7 +41,7 @@ class Guard:
             await PlainTextResponse(f"{reason}\n", status_code=403)(scope, receive, send)
 
     def _reason(self, request: HTTPConnection) -> str:
-        """Why a request is refused; empty where it is not."""
+        """Returns why a request is refused; empty where it is not."""
         if self._token:
             given = request.query_params.get("token") or request.cookies.get(COOKIE, "")
             if not secrets.compare_digest(given.encode(), self._token.encode()):

@@ -94,7 +94,7 @@ class Link:
         )
 
     def take_losses(self) -> dict[Outcome, int]:
-        """What was lost here and in the source since the last time, for the account of a graph."""
+        """Returns the losses since the last call, here and in the source, for a graph's account."""
         losses: dict[Outcome, int] = dict(getattr(self._source, "take_losses", dict)())
         told, self._told = self._told, self.lost
         losses[Outcome.DROPPED] = losses.get(Outcome.DROPPED, 0) + self.lost - told

@@ -19,7 +19,7 @@ class LoadKeeper:
 
     @property
     def answered(self) -> int:
-        """How many calls the load has had answered."""
+        """Returns how many calls the load has had answered."""
         return self._load.answered
 
     def set(self, clients: int) -> None:

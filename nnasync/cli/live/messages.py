@@ -75,7 +75,7 @@ _DECODER = msgspec.json.Decoder(Command)
 
 
 def read_command(text: str | bytes) -> Command:
-    """What a page asks for; raises InvalidArgument for anything that is not one of the commands."""
+    """Decodes a page's command; raises InvalidArgument for anything that is none."""
     if len(text) > MAX_COMMAND_BYTES:
         raise InvalidArgument(f"a command has at most {MAX_COMMAND_BYTES} bytes, got {len(text)}")
     try:

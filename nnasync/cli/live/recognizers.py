@@ -33,7 +33,10 @@ class Eyes:
     async def __call__(
         self, picture: Array, *, deadline: Deadline | None = None, priority: Priority | None = None
     ) -> Sight:
-        """What is in a picture: a uint8 array [height, width] or [height, width, 3]."""
+        """Returns what is seen in a picture.
+
+        The picture is a uint8 array [height, width] or [height, width, 3].
+        """
         found = await self._detector(picture, deadline=deadline, priority=priority)
         answered_ns = now_ns()
         height, width = picture.shape[:2]

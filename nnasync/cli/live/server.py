@@ -131,7 +131,7 @@ def _url(options: LiveOptions, listener: socket.socket) -> str:
 
 
 def _reachable(host: str) -> str:
-    """What others call this machine if it listens at all its addresses: the one of its network."""
+    """Returns this machine's address for others, where it listens at all its addresses."""
     far = {"0.0.0.0": "192.0.2.1", "": "192.0.2.1", "::": "2001:db8::1"}.get(host)
     if far is None:
         return host

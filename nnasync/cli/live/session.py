@@ -66,7 +66,7 @@ class Chain:
         return latency_ms
 
     def tick(self, graph: Graph) -> TickStream:
-        """Where the stream is; the latencies are those since the last time."""
+        """Returns the account of the stream, with the latencies since the last call."""
         account = graph.statistics(*self.stages).account
         submitted, (before_ns, before) = account.submitted, self._counted[0]
         self._counted.append((now_ns(), submitted))
@@ -133,13 +133,13 @@ class Session:
             self._raise_if_all_failed()
 
     def set_link(self, state: LinkState) -> None:
-        """What becomes of items from now on, before they come into the graph."""
+        """Sets what happens to items from now on before they enter the graph."""
         self._link_state = state
         for chain in self.chains:
             chain.link.state = state
 
     def tick(self) -> dict[StreamName, TickStream]:
-        """Where the streams are."""
+        """Returns the accounts of the streams."""
         return {chain.name: chain.tick(self._graph) for chain in self.chains}
 
     def _build_video(self, source: ItemSource) -> None:

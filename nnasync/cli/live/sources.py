@@ -86,7 +86,7 @@ def check(name: str) -> None:
 
 
 def is_camera(name: str) -> bool:
-    """Whether this names a camera of this machine: also one that is not there now, but no file."""
+    """Returns whether a name is one of a camera of this machine, even if that is unplugged."""
     return name.isdecimal() or (name.startswith("/dev/") and not os.path.isfile(name))
 
 

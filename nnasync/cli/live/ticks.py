@@ -39,7 +39,7 @@ class Ticker:
 
     @property
     def cores(self) -> int:
-        """How many cores the process may use."""
+        """Returns how many cores the process may use."""
         return self._busy.cores
 
     def advance(self) -> None:
@@ -97,5 +97,5 @@ class Ticker:
 
 
 def _index(names: Iterable[str]) -> dict[str, int]:
-    """Each name once, with its place."""
+    """Returns each name once, with its place."""
     return {name: place for place, name in enumerate(dict.fromkeys(names))}

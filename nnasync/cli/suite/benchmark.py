@@ -115,7 +115,7 @@ def _command(arguments: argparse.Namespace) -> int:
 
 
 def _benchmark(arguments: argparse.Namespace) -> Benchmark:
-    """What the options ask for; raises InvalidArgument and OSError for what is not there."""
+    """Builds the benchmark from the options; raises InvalidArgument and OSError."""
     subjects: list[Subject] = []
     for name in arguments.models or [OWN]:
         subjects += own_subjects() if name == OWN else subjects_in(Path(name))

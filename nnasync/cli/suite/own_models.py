@@ -49,16 +49,16 @@ def own_subjects() -> tuple[Subject, ...]:
 
 
 class _Ports(Protocol):
-    """What is used of the ports of a network."""
+    """The ports of a network, as far as they are used here."""
 
     @property
     def inputs(self) -> tuple[Port, ...]:
-        """Its inputs."""
+        """Returns the inputs."""
         ...
 
 
 def _digits(ports: _Ports) -> DataSet:
-    """Each frame of the clip with one digit, or none."""
+    """Returns the frames of the clip with one digit, or none, as data."""
     frames, labels = gray_frames(demo_data.path("digits.mp4")), demo_data.video_truth().labels
     return DataSet(
         tuple(
@@ -69,7 +69,7 @@ def _digits(ports: _Ports) -> DataSet:
 
 
 def _scene(ports: _Ports) -> DataSet:
-    """Each frame of the clip with several digits, and their boxes in the input."""
+    """Returns the frames of the clip with several digits, and their boxes, as data."""
     truth = demo_data.scene_truth()
     sequences = []
     frames = gray_frames(demo_data.path("scene.mp4"))

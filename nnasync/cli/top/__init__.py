@@ -99,7 +99,7 @@ def watch(places: Sequence[str], wait: Callable[[], object]) -> Iterator[dict[st
 
 
 def _looks(places: Sequence[str]) -> dict[str, Look]:
-    """What can be read now; a process that ends meanwhile is left out."""
+    """Returns what can be read of each process now; leaves out processes that have ended."""
     found = {}
     for title, place in _places(places):
         with contextlib.suppress(DeviceUnavailable):
@@ -121,7 +121,7 @@ def _places(places: Sequence[str]) -> Iterable[tuple[str, str]]:
 
 
 def _command_line(pid: int) -> str:
-    """How a process was started, on one line of text."""
+    """Returns the command line of a process on one line."""
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:

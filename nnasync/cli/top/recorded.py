@@ -167,7 +167,7 @@ def _network(name: str, priority: str, calls: Sequence[_Call], elapsed_s: float)
 def _rates(
     calls: Iterable[_Call], elapsed_s: float, *, is_told: bool
 ) -> Mapping[str, float | None]:
-    """What became of calls per second."""
+    """Returns the calls per second by outcome."""
     counts = dict.fromkeys(("completed", "missed", "refused", "failed", "cancelled"), 0)
     for call in calls:
         if call.outcome:

@@ -122,7 +122,7 @@ class _Difference:
         }
 
     def of(self, name: str, labels: dict[str, str]) -> float:
-        """How much a counter has grown."""
+        """Returns how much a counter has grown."""
         return sum(grown for _, grown in self._matching(name, labels))
 
     def now(self, name: str, labels: dict[str, str]) -> float:

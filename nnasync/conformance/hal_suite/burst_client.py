@@ -92,7 +92,7 @@ class Client:
             self.context.close()
 
     def get_memories(self, slots: Sequence[int]) -> tuple[Memory, ...]:
-        """What the device asks (IBurstCallback)."""
+        """Returns the memories that the device asks for (IBurstCallback)."""
         self.asked.extend(slots)
         return self.give(slots)
 
@@ -102,7 +102,7 @@ class Client:
             self.context.free_memory(slot)
 
     def sense_of(self, message: bytes) -> Sense:
-        """What a message deserves on this burst."""
+        """Returns how a message deserves to be answered on this burst."""
         return sense_of(message, self.ready.case.model, self.memories)
 
     def send(self, message: bytes) -> None:

@@ -21,7 +21,7 @@ _decode = msgspec.msgpack.Decoder().decode
 
 
 def changes(message: bytes) -> Iterator[Change]:
-    """All changed forms of a request; some mean the same, or something else that is legal."""
+    """Yields all changed forms of a request; some mean the same, or are legal, too."""
     request = _decode(message)
     for what, changed in _mangled(request):
         yield f"request{what}", _encode(changed)

@@ -34,7 +34,7 @@ class SuiteCacheFiles:
             yield model, data
 
     def copy(self, folder: Path) -> SuiteCacheFiles:
-        """The same files with the same contents in another folder."""
+        """Returns files with the same contents in another folder."""
         for path in (*self.model, *self.data):
             shutil.copyfile(path, folder / path.name)
         return SuiteCacheFiles(folder, (len(self.model), len(self.data)))

@@ -137,7 +137,7 @@ async def _unsupported(desk: Desk, case: Case) -> None:
 
 
 async def _saved_and_loaded(desk: Desk, case: Case) -> None:
-    """What a device does not keep, which is its right, leaves the files empty."""
+    """Checks that files are loaded again; a device may keep nothing, and leaves them empty."""
     files = await desk.saved(case)
     if not any(path.stat().st_size for path in (*files.model, *files.data)):
         raise Skipped("the device does not keep this compilation")

@@ -190,7 +190,7 @@ class Domain:
             await buffer.copy_from(pool, value.shape)
 
     async def contents(self, buffer: Buffer, like: Array) -> Array:
-        """What a buffer holds, as an array like another one."""
+        """Returns the contents of a buffer, as an array like another one."""
         with Pool.allocate(like.nbytes) as pool:
             await buffer.copy_to(pool)
             return pool.array(like.dtype, like.shape).copy()

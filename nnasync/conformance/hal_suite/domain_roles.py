@@ -14,7 +14,7 @@ Act = Callable[[Domain], Awaitable[None]]
 
 
 def illegal_allocations(form: TensorForm) -> Iterator[tuple[str, Act]]:
-    """What is wrong with an allocation for the sum of a form, and having it refused."""
+    """Yields illegal allocations by their fault, with a check that each is refused."""
     role = BufferRole(0, 0)
     yield "no roles", _refuses()
     yield "no prepared model", _refuses([role], models=0)

@@ -94,7 +94,7 @@ def _same(found: Array, expected: Array) -> None:
 
 
 async def _round_trip(domain: Domain) -> None:
-    """In and out, from each kind of memory and to each."""
+    """Copies in and out, from each kind of memory and to each."""
     value = _value(domain)
     buffer = await domain.allocate(inputs=[0])
     with pool_of(value) as pool, Pool.from_fd(pool.fd, value.nbytes) as same:
@@ -311,7 +311,7 @@ async def _writers(domain: Domain, path: Path) -> None:
 
 
 async def _at_once(act: Callable[[int], Awaitable[None]]) -> None:
-    """What is done at once may be refused, but returns."""
+    """Checks that calls at the same time return, though some may be refused."""
 
     async def one(number: int) -> None:
         try:
@@ -363,7 +363,7 @@ async def _does_not_fit(domain: Domain, path: Path) -> None:
 
 
 async def _all_in_buffers(domain: Domain, path: Path) -> None:
-    """Every input and output in a buffer of its own gives what plain memory gives."""
+    """Checks that inputs and outputs in buffers of their own give what plain memory gives."""
     case = domain.case
     ready = await domain.bench.ready(case)
     ready.check_path(path)

@@ -167,7 +167,7 @@ class Bench:
 
 
 async def refusal(device: Device, model: Model, answers: Sequence[bool]) -> str:
-    """Which operation of which model a device does not take first, on which types, and why."""
+    """Returns which operation a device does not take first, on which types, and why."""
     operations, operands = model.main.operations, model.main.operands
     if len(answers) != len(operations):
         raise Fault(f"{len(answers)} answers for {len(operations)} operations")

@@ -103,7 +103,7 @@ def _malformed_argument(
 
 
 async def _too_small(ready: Ready, path: Path) -> None:
-    """Each output in turn lacks a byte, and that one is said to be too small."""
+    """Checks that an output whose memory lacks a byte is reported as too small."""
     for position, argument in enumerate(ready.request.outputs):
         length = argument.location.length
         if length > 1 and ready.case.outputs[position].value.nbytes > 1:

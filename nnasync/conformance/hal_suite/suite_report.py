@@ -35,7 +35,7 @@ class SuiteReport:
 
     @property
     def counts(self) -> GroupCounts:
-        """Of all checks."""
+        """Returns the counts of all checks."""
         return GroupCounts(**sum(self._counts.values(), Counter()))
 
     def groups(self) -> dict[str, GroupCounts]:
@@ -47,7 +47,7 @@ class SuiteReport:
         return {group: dict(reasons) for group, reasons in self._skipped.items()}
 
     def as_data(self) -> dict[str, Any]:
-        """All of it as plain data, for JSON."""
+        """Returns the whole report as plain data, for JSON."""
         return {
             "checks": self.counts,
             "groups": self.groups(),

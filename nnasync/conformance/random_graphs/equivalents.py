@@ -73,7 +73,7 @@ def _with_unknown_shapes(graph: RandomGraph) -> RandomGraph:
 
 
 def float_twin(graph: RandomGraph) -> RandomGraph | None:
-    """The same operation on float32; None if it is not quantized or has no such form."""
+    """Returns the same operation on float32; None if it is not quantized or has no such form."""
     if len(graph.operations) != 1 or graph.operations[0].type in _EXACT:
         return None
     (operation,) = graph.operations

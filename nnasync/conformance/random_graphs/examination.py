@@ -87,7 +87,7 @@ async def examine(graph: RandomGraph, device: Device) -> Examination:
 
 
 def _expected(graph: RandomGraph, *, thorough: bool) -> list[Array]:
-    """What a device's results are judged by; raises _Failure where the reference fails itself."""
+    """Returns the results that judge a device; raises _Failure if the reference fails."""
     try:
         validate_model(model_of(graph))
     except Exception as error:

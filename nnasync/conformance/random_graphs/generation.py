@@ -40,7 +40,7 @@ class Size(enum.Enum):
 
     @property
     def limits(self) -> GraphLimits:
-        """How large operands may be."""
+        """Returns how large operands may be."""
         return _NARROW if self is Size.LARGE else _WIDE
 
 
@@ -69,7 +69,7 @@ class Menu(Struct, frozen=True):
     larger: Pairs
 
     def pairs(self, size: Size) -> Pairs:
-        """Those for graphs of a size."""
+        """Returns the pairs for graphs of a size."""
         return self.single if size is Size.SINGLE else self.larger
 
 

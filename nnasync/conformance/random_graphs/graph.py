@@ -54,7 +54,7 @@ class GraphOperand(Struct, frozen=True, eq=False):
 
     @property
     def tensor(self) -> Tensor | None:
-        """What kernels know of it, values of inputs included; None for an omitted operand."""
+        """Returns the tensor for kernels, with its value if it is an input; None if omitted."""
         if self.origin is Origin.OMITTED:
             return None
         return Tensor(
@@ -86,7 +86,7 @@ class RandomGraph(Struct, frozen=True, eq=False):
 
     @property
     def input_values(self) -> tuple[Array, ...]:
-        """What a caller gives."""
+        """Returns the values that a caller gives."""
         inputs = (operand for operand in self.operands if operand.origin is Origin.INPUT)
         return tuple(operand.value for operand in inputs if operand.value is not None)
 

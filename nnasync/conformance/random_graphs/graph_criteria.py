@@ -52,7 +52,7 @@ def criterion_class(graph: RandomGraph) -> CriterionClass:
 
 
 def class_criterion(name: CriterionClass, type: int) -> Criterion:
-    """What a class of random graphs allows an output of a type."""
+    """Returns the tolerance for outputs of a type in a class of random graphs."""
     if type in (OperandType.BOOL, OperandType.TENSOR_BOOL8):
         return Criterion(mismatches=_WRONG_BOOLEANS, allows_invalid=True)
     if type in _INTEGERS:
@@ -66,7 +66,7 @@ def class_criterion(name: CriterionClass, type: int) -> Criterion:
 
 
 def first_fault(graph: RandomGraph, given: Sequence[Array], expected: Sequence[Array]) -> str:
-    """What is wrong with results of a device, empty if nothing is."""
+    """Returns what is wrong with results of a device, empty if nothing is."""
     if len(given) != len(expected):
         return f"{len(given)} outputs, expected {len(expected)}"
     name = criterion_class(graph)
@@ -108,7 +108,7 @@ def _computed_bytes(graph: RandomGraph, operation: Operation) -> GraphOperand | 
 
 
 def difference(graph: RandomGraph, given: Sequence[Array], expected: Sequence[Array]) -> str:
-    """Where results that must be the very same differ, empty if they do not."""
+    """Returns where results that must be the very same differ, empty if they do not."""
     for position, index in enumerate(graph.outputs):
         one, other = given[position], expected[position]
         where = f"output {position} ({_writer(graph, index)})"

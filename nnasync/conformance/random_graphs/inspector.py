@@ -55,7 +55,7 @@ class Inspector:
         )
 
     async def examined(self, graph: RandomGraph) -> tuple[Examination, Device]:
-        """What a graph comes to in the lowerings that are asked for, and where: the worst of it."""
+        """Returns the worst result of a graph in the wanted lowerings, and the device."""
         found = Examination(GraphVerdict.UNSUPPORTED), self._device
         try:
             devices = await ways(self._device, model_of(graph), self._lowering)

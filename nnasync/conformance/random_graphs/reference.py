@@ -31,7 +31,7 @@ _PATTERN = 0xA5
 
 @contextmanager
 def strict() -> Iterator[None]:
-    """What is only warned of is an error inside."""
+    """Turns warnings into errors while the block runs."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         yield

@@ -82,7 +82,7 @@ async def _fewest(
 def _part(
     graph: RandomGraph, places: Sequence[int], values: Sequence[Array | None]
 ) -> RandomGraph | None:
-    """Some of the operations; what others computed becomes an input. None if that is not known."""
+    """Returns a graph of some operations, with other results as inputs; None if unknown."""
     operations = tuple(graph.operations[place] for place in places)
     made = {index for each in operations for index in each.outputs}
     read = {index for each in operations for index in each.inputs}

@@ -218,7 +218,7 @@ class Pick:
     # -- arguments
 
     def has(self, name: str) -> bool:
-        """Whether the signature has this parameter."""
+        """Returns whether the signature has this parameter."""
         return name in self._parameters
 
     def type_of(self, name: str) -> int:

@@ -40,7 +40,7 @@ async def survey(device: Device, kind: str | None = None) -> Menu:
 
 
 async def _takes(device: Device, seed: int, kind: str) -> bool:
-    """Whether a device takes the graph of a seed; what fails here is told by the graphs to come."""
+    """Returns whether a device takes the graph of a seed; failures show in later graphs."""
     try:
         model = model_of(generate(Size.SINGLE, seed, kind))
         return all(await device.get_supported_operations(model))

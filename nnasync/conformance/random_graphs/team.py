@@ -46,7 +46,7 @@ class TeamEngine(EngineBase):
         self.capabilities = self._engines[-1].capabilities
 
     def supported_operations(self, model: Model) -> list[bool]:
-        """Whether anybody supports each operation of the main subgraph."""
+        """Returns whether anybody supports each operation of the main subgraph."""
         return [any(answers) for answers in zip(*self._support(model), strict=True)]
 
     def compile(self, model: Model, preference: ExecutionPreference) -> Plan:

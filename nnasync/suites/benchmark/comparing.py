@@ -55,7 +55,7 @@ def compared(device: Score, base: Score) -> PairedVerdict | None:
 
 
 def mcnemar(lost: int, won: int) -> float:
-    """How likely as many lost pairs, or more, are among those that differ, if both are as good."""
+    """Returns the probability of at least as many lost pairs if both were equally good."""
     count = lost + won
     return math.fsum(math.comb(count, k) / 2**count for k in range(lost, count + 1))
 

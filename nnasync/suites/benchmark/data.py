@@ -39,7 +39,7 @@ class DataSequence(msgspec.Struct, frozen=True):
 
     @property
     def steps(self) -> int:
-        """How many steps it has."""
+        """Returns how many steps it has."""
         return len(self.inputs[0])
 
 
@@ -51,7 +51,7 @@ class DataSet(msgspec.Struct, frozen=True):
 
     @property
     def steps(self) -> int:
-        """How many steps all sequences have."""
+        """Returns how many steps all sequences have."""
         return sum(each.steps for each in self.sequences)
 
     def sampled(self, share: float) -> DataSet:

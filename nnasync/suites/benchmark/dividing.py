@@ -56,7 +56,7 @@ async def dividing_pin(
 
 
 def shares(takes: Sequence[Sequence[bool]]) -> list[int] | None:
-    """Which device runs each operation, by number; None where none does, or a device has none.
+    """Returns the number of the device that runs each operation; None if one has no device.
 
     Where several take an operation it is the one whose even share the operation lies in, or else
     the first.
@@ -91,7 +91,7 @@ async def _pin(
     *,
     value_limit_bytes: int | None,
 ) -> str:
-    """What a compilation on devices chose, as a pin, or the pin that it followed."""
+    """Returns the pin of a compilation on devices, or the pin that it followed."""
     options = CompileOptions(wait="best", pin=pin, value_limit_bytes=value_limit_bytes)
     async with runtime.compile(path, devices=devices, options=options) as net:
         return net.report().pin

@@ -18,7 +18,7 @@ def consumed_joules(root: Path = POWERCAP) -> tuple[float, ...] | None:
 
 
 def spent_joules(before: tuple[float, ...] | None, after: tuple[float, ...] | None) -> float | None:
-    """What was consumed between two readings; None where that is unknown.
+    """Returns the energy between two readings in joules; None where that is unknown.
 
     A counter that went round in between says nothing.
     """

@@ -134,7 +134,7 @@ class WordErrors(msgspec.Struct, frozen=True):
 
 
 def rank_of(scores: Array, label: int) -> int:
-    """How many classes come before one, by their scores; raises InvalidArgument without it."""
+    """Returns how many classes come before a label by score; raises InvalidArgument without it."""
     row = scores.reshape(-1)
     if not 0 <= label < len(row):
         raise InvalidArgument(f"the right class is {label}, the network has {len(row)} classes")
@@ -145,7 +145,7 @@ def rank_of(scores: Array, label: int) -> int:
 
 
 def edit_distance(left: Sequence[int], right: Sequence[int]) -> int:
-    """How many insertions, deletions and substitutions make one row from the other."""
+    """Returns how many insertions, deletions and substitutions make one row from the other."""
     before = list(range(len(right) + 1))
     for count, item in enumerate(left, 1):
         row = [count]

@@ -170,7 +170,7 @@ class _Compiler:
             await net.aclose()
 
     async def timed(self, cache: Path | None = None) -> float:
-        """How long a compilation takes."""
+        """Returns how long a compilation takes."""
         begun = time.perf_counter()
         async with self.compiled(cache):
             return time.perf_counter() - begun
@@ -302,7 +302,7 @@ def _moved_by_a_step(array: Array, random: np.random.Generator) -> Array:
 
 
 async def unsupported(devices: Sequence[Device], job: MeasureJob) -> str:
-    """Which operations none of the devices takes, in words; empty if there are none."""
+    """Returns which operations none of the devices takes, in words; empty if there are none."""
     try:
         model = await anyio.to_thread.run_sync(
             lambda: load(job.model, value_limit_bytes=job.value_limit_bytes)

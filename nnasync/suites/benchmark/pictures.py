@@ -108,7 +108,7 @@ def _undecoded(names: Sequence[str]) -> str:
 
 
 def stated_normalization(model: Path) -> Normalization | None:
-    """What the metadata of a file say of its first input; None where they say nothing.
+    """Returns how a file's metadata normalize its first input; None without any.
 
     Raises what `describe` raises.
     """

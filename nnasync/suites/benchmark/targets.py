@@ -32,7 +32,7 @@ class BenchTarget(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, name: str) -> BenchTarget:
-        """What a name stands for; raises InvalidArgument for an empty one."""
+        """Returns the target of a name; raises InvalidArgument for an empty one."""
         if name == AUTO:
             return cls(name, None)
         bare = name.removeprefix(ISOLATED)
@@ -59,7 +59,7 @@ class BenchTarget(msgspec.Struct, frozen=True):
 
 
 def targets_of(names: tuple[str, ...]) -> tuple[BenchTarget, ...]:
-    """What names stand for, each once; `all` is every installed device and `auto`."""
+    """Returns the targets of these names, each once; `all` is every installed device and `auto`."""
     wide: list[str] = []
     for name in names or (ALL,):
         wide += (*installed_names(), AUTO) if name == ALL else (name,)
@@ -72,7 +72,7 @@ def installed_names() -> tuple[str, ...]:
 
 
 def baselines() -> tuple[BenchTarget, ...]:
-    """Whom others are compared with: the first of these that answers.
+    """Returns the targets that others are compared with: the first of them that answers.
 
     LiteRT with its plain kernels where it is installed, which it has for quantized networks; else
     the reference.

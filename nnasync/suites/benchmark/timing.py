@@ -41,7 +41,7 @@ class TimingRules(msgspec.Struct, frozen=True):
     compilations: int = 100
 
     def scaled(self, scale: float) -> TimingRules:
-        """The same, `scale` times as long; raises InvalidArgument unless it is above 0."""
+        """Returns the rules `scale` times as long; raises InvalidArgument unless above 0."""
         if not (math.isfinite(scale) and scale > 0):
             raise InvalidArgument(f"a benchmark is scaled by a positive number, not {scale}")
         return TimingRules(
@@ -55,7 +55,7 @@ class TimingRules(msgspec.Struct, frozen=True):
 
     @property
     def patience_s(self) -> float:
-        """How long a device may take for all of it before it is taken to hang."""
+        """Returns how long a device may take for all of it before it is taken to hang."""
         runs = self.warm_up_s + max(self.run_s, self.data_limit_s)
         return 120 + 4 * (runs + 3 * (self.compile_warm_up_s + self.compile_s))
 
@@ -63,7 +63,7 @@ class TimingRules(msgspec.Struct, frozen=True):
 def latency_figures(
     name: str, seconds: Sequence[float], base: Sequence[float] = ()
 ) -> tuple[SuiteFigure, ...]:
-    """What times say: mean with its interval, deviation, percentiles, in milliseconds.
+    """Returns figures of times: mean with its interval, deviation and percentiles in ms.
 
     The mean is worse than that of `base`, if that is given, where their intervals tell so.
     """
@@ -105,7 +105,7 @@ def batch_interval(times: Array) -> Interval:
 
 
 def is_slower(seconds: Sequence[float], base: Sequence[float]) -> bool | None:
-    """Whether times are longer than others beyond doubt; None where there are too few."""
+    """Returns whether times are longer than others beyond doubt; None where there are too few."""
     mine, other = batch_interval(np.asarray(seconds)), batch_interval(np.asarray(base))
     if mine.half is None or other.half is None:
         return None

@@ -275,7 +275,7 @@ class _OneDevice:
 
 
 def _faults(end: ChildEnd) -> list[str]:
-    """What is wrong with how a child ended."""
+    """Returns the faults in how a child ended."""
     if end.standing is Standing.SUCCESS:
         return []
     return (
@@ -284,12 +284,12 @@ def _faults(end: ChildEnd) -> list[str]:
 
 
 def expected_rows(plan: CrashPlan) -> int:
-    """How many rows a plan gives."""
+    """Returns how many rows the result of a plan has."""
     modes = [mode for mode in MODES if mode.name in plan.modes]
     return len(plan.devices) * (1 + sum(len(mode.sets_at(plan.scale)) for mode in modes))
 
 
 def _declined(why: dict[str, str]) -> str:
-    """Which networks are not taken, and why the first one is not, in a line."""
+    """Returns which networks are not taken, and why the first one is not, in a line."""
     name, reason = next(iter(why.items()))
     return f"not taken: {', '.join(why)}; {name}: {textwrap.shorten(reason, _MOST_TOLD)}"

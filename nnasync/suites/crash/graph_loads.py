@@ -59,7 +59,7 @@ async def load_graphs(order: GraphOrder, teller: Teller) -> ChildReport:
 
 
 async def _tried(order: GraphOrder, seed: int, menu: Menu, device: Device) -> tuple[str, str]:
-    """What became of a graph, and why it failed, which is empty where it did not."""
+    """Returns how a graph ended, and why it failed; the reason is empty otherwise."""
     try:
         graph = generate(Size(order.size), seed, menu=menu)
     except NNError:

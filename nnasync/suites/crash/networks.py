@@ -49,21 +49,21 @@ def _drawn(port: Port, random: np.random.Generator) -> Array:
 
 
 async def answers(net: Net[Any], inputs: Sequence[Array]) -> tuple[Array, ...]:
-    """What a network gives for inputs, as copies."""
+    """Returns copies of a network's outputs for these inputs."""
     result = await net(*inputs)
     given = result if isinstance(result, tuple) else (result,)
     return tuple(np.array(each) for each in given)
 
 
 def is_quantized(model: Model) -> bool:
-    """Whether a network computes on bytes somewhere inside."""
+    """Returns whether a network computes on bytes somewhere inside."""
     return any(operand.scale and operand.type in _BYTES for operand in model.main.operands)
 
 
 def difference(
     given: Sequence[Array], expected: Sequence[Array], tolerance: float = TOLERANCE
 ) -> str:
-    """What is wrong with answers, empty where nothing is."""
+    """Returns what is wrong with answers, in words; empty where nothing is."""
     if len(given) != len(expected):
         return f"{len(given)} outputs, {len(expected)} were expected"
     for place, (each, right) in enumerate(zip(given, expected, strict=True)):

@@ -61,7 +61,7 @@ class _Stress:
 
     @property
     def is_over(self) -> bool:
-        """Whether the clients are to end."""
+        """Returns whether the clients are to end."""
         late = time.monotonic() - self._began_s >= self._order.seconds
         return late or self._teller.must_end or len(self.failures) >= MOST_FAILURES
 

@@ -28,7 +28,7 @@ class Teller:
 
     @property
     def must_end(self) -> bool:
-        """Whether the coordinator asked it to end."""
+        """Returns whether the coordinator asked it to end."""
         return self._asked.is_set()
 
     def end(self) -> None:

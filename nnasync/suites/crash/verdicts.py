@@ -35,19 +35,19 @@ class ClientEnd(Struct, frozen=True):
 
     @property
     def was_killed(self) -> bool:
-        """Whether SIGKILL ended it."""
+        """Returns whether SIGKILL ended it."""
         return self.end.code == -signal.SIGKILL
 
     @property
     def standing(self) -> Standing:
-        """Of a victim, a death by SIGKILL is the success."""
+        """Returns the standing; a victim's death by SIGKILL is a success."""
         if not self.is_victim:
             return self.end.standing
         return Standing.SUCCESS if self.was_killed else _alive(self.end.standing)
 
     @property
     def text(self) -> str:
-        """Why it is no success."""
+        """Returns why it is no success."""
         if self.is_victim and self.end.standing is Standing.SUCCESS and not self.was_killed:
             return "a client that was to be killed came to its end"
         return self.end.text
@@ -58,7 +58,7 @@ def _alive(standing: Standing) -> Standing:
 
 
 def victims(seed: str, processes: int, percent: int, seconds: float) -> list[float | None]:
-    """For each process when it kills itself, None where it does not; each has a seed of its own."""
+    """Returns for each process when it kills itself, None where it does not; each is seeded."""
     found: list[float | None] = []
     for number in range(processes):
         chance = random.Random(f"{seed}/{number}")
@@ -91,7 +91,7 @@ def served_verdict(
 
 
 def leaks(samples: Sequence[UseSample], seconds: float) -> list[str]:
-    """What surely grew over a stress that returned to the same state at each sample."""
+    """Returns which figures surely grew over a stress that returned to one state at each sample."""
     times = [each.at_s for each in samples]
     found = []
     for name, values in (
@@ -110,7 +110,7 @@ def leaks(samples: Sequence[UseSample], seconds: float) -> list[str]:
 
 
 def is_released(before: ProcessUse, now: ProcessUse, workers: int) -> bool:
-    """Whether a driver has given back what the clients that are gone had; its workers stay."""
+    """Returns whether a driver has released what the vanished clients had, except its workers."""
     return (
         now.descriptors <= before.descriptors + workers + LEFT_DESCRIPTORS
         and now.threads <= before.threads + 2 * workers + LEFT_THREADS
@@ -135,7 +135,7 @@ def call_bars(times: CallTimes | None, who: str) -> tuple[Bars, ...]:
 
 
 def use_figures(before: ProcessUse | None, after: ProcessUse | None) -> tuple[SuiteFigure, ...]:
-    """What a process held before and after."""
+    """Returns the figures of what a process held before and after."""
     if before is None or after is None:
         return ()
     return (

@@ -65,7 +65,7 @@ async def _carry_out(order: CrashOrder, teller: Teller) -> ChildReport:
 
 
 def _told(error: Exception) -> str:
-    """What went wrong; of a group, what is in it."""
+    """Returns an error in words; of a group, the errors in it."""
     if isinstance(error, ExceptionGroup):
         return "; ".join(map(_told, error.exceptions))
     return error_text(error)

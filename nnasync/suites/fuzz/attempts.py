@@ -149,7 +149,7 @@ async def _prepared(device: Device, model: Model) -> PreparedModel | Ending:
 
 
 def _operand_bytes(model: Model) -> int:
-    """What all operands take whose shapes are known."""
+    """Returns the total size of the operands whose shapes are known."""
     return sum(
         hal.byte_size(operand.type, operand.dimensions)
         for graph in (model.main, *model.referenced)
@@ -249,7 +249,7 @@ async def _entered(prepared: PreparedModel, request: Request, entry: Entry) -> E
 
 
 def _takes_the_rest(request: Request) -> bool:
-    """Whether an input begins somewhere and takes what it needs, which may be outputs."""
+    """Returns whether an input begins somewhere and takes what it needs, which may be outputs."""
     return any(
         not each.has_no_value and not each.location.length and 0 not in each.dimensions
         for each in (*request.inputs, *request.outputs)
@@ -257,7 +257,7 @@ def _takes_the_rest(request: Request) -> bool:
 
 
 def _regions(request: Request) -> list[tuple[int, int]]:
-    """Where the outputs of a fitting request are, in its one pool."""
+    """Returns the places of a fitting request's outputs in its one pool."""
     places = [argument.location for argument in request.outputs]
     return [(place.offset, place.offset + place.length) for place in places]
 
@@ -280,7 +280,7 @@ def _check_beside(before: bytes, after: bytes, regions: Sequence[tuple[int, int]
 
 
 def _sizes(model: Model, result: ExecutionResult, room: Sequence[int]) -> list[int] | None:
-    """How many bytes each output has, as far as that is known."""
+    """Returns how many bytes each output has, as far as that is known."""
     main, sizes = model.main, []
     for place, index in enumerate(main.output_indexes):
         operand = main.operands[index]

@@ -59,11 +59,11 @@ class Board:
 
     @property
     def is_busy(self) -> bool:
-        """Whether that input is not over."""
+        """Returns whether that input is not over."""
         return bool(self._words[_IS_BUSY])
 
     def endings(self) -> Counter[Ending]:
-        """How many inputs ended in which way, since the process began."""
+        """Returns how many inputs ended in which way, since the process began."""
         counts = self._words[_FIRST_ENDING : _FIRST_ENDING + len(_ENDINGS)]
         return Counter(dict(zip(_ENDINGS, counts, strict=True)))
 

@@ -44,7 +44,7 @@ def built(editor: Editor) -> FuzzSample | None:
 
 
 def _attempted(function: Any, *arguments: Any, **options: Any) -> Any:
-    """What a call gives; None where it is refused."""
+    """Returns the result of a call; None where it is refused."""
     try:
         return function(*arguments, **options)
     except CallerError:

@@ -18,7 +18,7 @@ _TOKEN = bytes(range(32))
 async def reloaded(
     device: Device, model: Model, edits: tuple[ByteEdit, ...]
 ) -> PreparedModel | None:
-    """What the device makes of its cache files with some bytes changed; None where it refuses."""
+    """Returns what the device loads from cache files with changed bytes; None if it refuses."""
     numbers = await device.get_number_of_cache_files_needed()
     with contextlib.ExitStack() as stack:
         model_cache, data_cache = ([_file(stack) for _ in range(number)] for number in numbers)

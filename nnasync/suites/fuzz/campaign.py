@@ -193,7 +193,7 @@ class Campaign:
     async def _tried(
         self, row: _Row, start: int, stop: int
     ) -> tuple[list[tuple[Begun, InputResult]], bool]:
-        """What is broken of a stretch, and whether the process was lost in it."""
+        """Returns the broken inputs of a stretch, and whether the process was lost in it."""
         bad: list[tuple[Begun, InputResult]] = []
 
         def done(begun: Begun, result: InputResult) -> None:
@@ -322,7 +322,7 @@ class _Reused:
     async def does(
         self, task: Task, done: Callable[[Begun, InputResult], object], count: Count | None = None
     ) -> TaskEnded | None:
-        """What `Child.does` says of a task."""
+        """Returns what `Child.does` says of a task."""
         if self._child is None:
             self._child = await self._stack.enter_async_context(self._make())
         ended = await self._child.does(task, done, count)

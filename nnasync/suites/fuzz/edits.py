@@ -159,12 +159,12 @@ class Editor:
 
 
 def has_value(operand: Operand) -> bool:
-    """Whether an operand is a constant of numbers."""
+    """Returns whether an operand is a constant of numbers."""
     return operand.lifetime in (COPY, REFERENCE) and hal.has_dtype(operand.type)
 
 
 def is_small(type: int, shape: Sequence[int]) -> bool:
-    """Whether a tensor is one that may be made here."""
+    """Returns whether a tensor is one that may be made here."""
     if not hal.has_dtype(type) or any(n < 0 for n in shape) or len(shape) > 60:
         return False
     return math.prod(max(n, 1) for n in shape) <= 100_000

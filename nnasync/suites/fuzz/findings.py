@@ -35,12 +35,12 @@ class FuzzFinding(msgspec.Struct, frozen=True):
 
     @property
     def label(self) -> str:
-        """What is alike of findings that have one cause, as far as words tell."""
+        """Returns a text that is equal for findings of one cause, as far as words tell."""
         words = re.sub(r"\d+", "#", self.text)
         return f"{self.device} {self.recipe.kind.value} {self.broken.value}: {words}"
 
     def is_like(self, result: InputResult) -> bool:
-        """Whether an input ended as this one did."""
+        """Returns whether an input ended as this one did."""
         if result.broken is not self.broken:
             return False
         return _outline(result.text) == _outline(self.text)

@@ -44,7 +44,7 @@ class FuzzKind(enum.Enum):
 
     @property
     def parts(self) -> int:
-        """How many inputs of the kind have a number, as far as its model is prepared."""
+        """Returns how many inputs of the kind have a number, as far as its model is prepared."""
         return PARTS if self is FuzzKind.MODELS or self in _FILES else 1
 
 
@@ -104,17 +104,17 @@ class FuzzInput(msgspec.Struct, frozen=True):
 
     @property
     def subject(self) -> Model | bytes:
-        """What several inputs may have in common: the model, or the file of one."""
+        """Returns what several inputs may have in common: the model, or the file of one."""
         return self.file if self.sample is None else self.sample.model
 
     @property
     def leaves_model(self) -> bool:
-        """Whether a prepared model may serve the next input, too."""
+        """Returns whether a prepared model may serve the next input, too."""
         return self.is_followed or self.kind in _OF_ONE_MODEL
 
     @property
     def digest(self) -> str:
-        """What tells this input from others."""
+        """Returns what tells this input from others."""
         said = hashlib.sha256(self.file)
         if self.sample is not None:
             said.update(_model_bytes(self.sample.model))

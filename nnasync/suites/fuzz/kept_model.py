@@ -25,7 +25,7 @@ class KeptModel:
         self._kept: Kept | None = None
 
     def is_of(self, subject: Subject) -> bool:
-        """Whether what is held is of this subject."""
+        """Returns whether what is held is of this subject."""
         return self._kept is not None and self._subject is subject
 
     async def take(self, subject: Subject) -> Kept | None:

@@ -201,7 +201,7 @@ class Mutator(Editor):
         return self.with_value(sample, -1, index, array)
 
     def retyped(self, sample: FuzzSample) -> FuzzSample:
-        """All operands of a type get another one, often its twin."""
+        """Gives all operands of a type another one, often its twin."""
         place, graph = self.graph(sample.model)
         types = sorted({operand.type for operand in graph.operands})
         if not types:
@@ -337,7 +337,7 @@ class Mutator(Editor):
         return sample
 
     def whole(self, sample: FuzzSample) -> FuzzSample:
-        """What a model has besides its main subgraph."""
+        """Changes a model outside its main subgraph."""
         model, pick = sample.model, self.pick
         entries = (
             ExtensionNameAndPrefix(pick(NAMES), pick(NUMBERS)),

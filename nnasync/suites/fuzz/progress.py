@@ -51,7 +51,7 @@ class CampaignProgress(msgspec.Struct, frozen=True):
 
     @property
     def inputs(self) -> int:
-        """How many inputs were tried in all."""
+        """Returns how many inputs were tried in all."""
         return sum(each.inputs for each in self.kinds.values())
 
 
@@ -61,7 +61,7 @@ class _File(msgspec.Struct, frozen=True):
 
 
 def read_progress(path: Path, setting: Setting, seed: int) -> CampaignProgress:
-    """How far a campaign came: nothing was tried where there is no file yet.
+    """Returns how far a campaign came: nothing was tried where there is no file yet.
 
     Raises InvalidArgument for a file that is something else, OSError where it cannot be read.
     """

@@ -479,7 +479,7 @@ def samples_of(operation: Operation) -> list[FuzzSample]:
 
 
 def without_samples(operations: Iterable[Operation]) -> list[str]:
-    """Which operations have no sample, why, and what to do about it."""
+    """Returns which operations have no sample, why, and what to do about it."""
     found = []
     for operation in operations:
         made = list(_of_operation(operation, random.Random(7)))

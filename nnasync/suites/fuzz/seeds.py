@@ -57,7 +57,7 @@ class FuzzSeeds:
         return self._names[suffix]
 
     def is_own(self, name: str) -> bool:
-        """Whether a seed comes with the package."""
+        """Returns whether a seed comes with the package."""
         return name not in self._given
 
     def sample(self, name: str) -> FuzzSample:

@@ -124,7 +124,7 @@ class _Worker:
         self.say(Done(task.number, await self.tried(given)))
 
     async def tried(self, given: FuzzInput) -> InputResult:
-        """What comes of an input, once, or several times where it may leak.
+        """Returns the result of an input, tried several times where it may leak.
 
         That is where the process has more memory than after any input before, and not only more
         than right before: what C libraries keep and give back goes up and down.
@@ -154,7 +154,7 @@ class _Worker:
         return InputResult(ending)
 
     async def _watched(self, given: FuzzInput, result: InputResult) -> InputResult:
-        """Whether each further time takes more memory, as the first one did.
+        """Returns whether each further time takes more memory, as the first one did.
 
         Who seems to leak is tried until it takes no more, and more often than the C library has
         arenas, each of which may take its own memory once. There are eight for each core: on a
@@ -173,7 +173,7 @@ class _Worker:
         return InputResult(broken=Broken.LEAK, text=f"each time takes {each} MiB more")
 
     async def _growth(self, given: FuzzInput, repeats: int) -> list[int]:
-        """What each of so many times takes, in bytes."""
+        """Returns the bytes by which memory grew in each of so many repeats."""
         sizes = [usage.resident_bytes()]
         for _ in range(repeats):
             await self._once(given)

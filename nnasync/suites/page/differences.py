@@ -38,7 +38,7 @@ def _verdict(found: SuiteComparison) -> str:
 
 
 def _circumstances(found: SuiteComparison) -> str:
-    """What may be another reason for differences than the devices themselves."""
+    """Returns which circumstances may explain differences besides the devices themselves."""
     told_of = {"machine": found.machine, "versions": found.versions}
     parts = []
     for what, entries in told_of.items():

@@ -42,7 +42,7 @@ def _failure(row: SuiteRow, name: str) -> str:
 
 
 def _findings(command: str, findings: Sequence[Finding], name: str) -> str:
-    """What one command shows."""
+    """Returns the findings of one command as HTML."""
     listed = "".join(f"<li>{_finding(each)}</li>" for each in findings)
     if not command:
         return f"<ul>{listed}</ul>"

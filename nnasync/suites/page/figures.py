@@ -82,7 +82,7 @@ _Point = tuple[str, str, int, SuiteFigure]
 
 
 def _known(rows: Sequence[SuiteRow]) -> dict[str, list[_Point]]:
-    """By the name of a figure, all of it that have an interval."""
+    """Returns the figures that have an interval, grouped by name."""
     colors = {device: n for n, device in enumerate(dict.fromkeys(row.device for row in rows))}
     found: dict[str, list[_Point]] = {}
     for row in rows:
@@ -94,7 +94,7 @@ def _known(rows: Sequence[SuiteRow]) -> dict[str, list[_Point]]:
 
 
 def _charts(name: str, points: Sequence[_Point]) -> Iterator[str]:
-    """As many charts as there are subjects for, all with the same upright axis."""
+    """Yields the charts of a figure, one for each subject, all with the same vertical axis."""
     values = [v for *_, f in points for v in (f.value, f.low, f.high) if v is not None]
     if min(values) == max(values):
         return  # as where nothing was lost anywhere

@@ -31,7 +31,7 @@ def moment(iso: str) -> str:
 
 
 def is_drawable(*values: float | None) -> bool:
-    """Whether axes can be made for these: they are known, and no astronomer has need of others."""
+    """Returns whether axes can be drawn for these values: they are known and not too large."""
     return all(
         value is not None and (value == 0 or _LEAST < abs(value) < _MOST) for value in values
     )

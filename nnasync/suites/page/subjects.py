@@ -54,7 +54,7 @@ def _histograms(rows: Sequence[SuiteRow], colors: dict[str, int]) -> list[str]:
 
 
 def _ridge(device: str, color: int, bars: Bars) -> Ridge | None:
-    """None of what is no histogram: a result may be anybody's file."""
+    """Returns a ridge line of a histogram; None where a result has something else there."""
     is_one = is_drawable(bars.start, bars.step) and bars.step > 0
     counts = tuple(max(count, 0) for count in bars.counts)
     if not is_one or not any(counts):

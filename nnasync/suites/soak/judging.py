@@ -87,7 +87,7 @@ def judge(
 
 
 def _company(samples: Sequence[SoakSample], left_out: int) -> list[SuiteFigure]:
-    """What others had of the cores, and how many samples do not count for that."""
+    """Returns figures: the share of cores that others had, and the samples left out for it."""
     if not samples:
         return []
     others = 100 * statistics.median(each.foreign for each in samples)

@@ -194,7 +194,7 @@ class _Soak:
 
 
 def tolerance_of(report: Report, model: Model, device: str) -> float:
-    """How far answers may be from those of a device in quiet.
+    """Returns how far answers may be from those of a device in quiet.
 
     While a device is gone the reference computes, which the report counts as a fallback. One that
     died as it prepared the network is asked to run it in the next of its ways. Both differ from

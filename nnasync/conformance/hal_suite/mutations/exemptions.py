@@ -113,7 +113,7 @@ def types_are_free(subgraph: Subgraph, index: int, type: int) -> bool:
 
 
 def may_lack_input(operation: Operation, position: int) -> bool:
-    """Whether an operation may be legal without the input at a position."""
+    """Returns whether an operation may be legal without the input at a position."""
     count = len(operation.inputs)
     if operation.type == OperationType.CONCATENATION:
         return count > 2 and position < count - 1
@@ -125,10 +125,10 @@ def may_lack_input(operation: Operation, position: int) -> bool:
 
 
 def may_lack_output(operation: Operation) -> bool:
-    """Whether the number of an operation's outputs depends on more than its type."""
+    """Returns whether the number of an operation's outputs depends on more than its type."""
     return operation.type in _VARIABLE_OUTPUTS
 
 
 def may_take_int32(operation: Operation) -> bool:
-    """Whether an operation may be legal with one more input, an INT32."""
+    """Returns whether an operation may be legal with one more input, an INT32."""
     return len(operation.inputs) in _TAKES_INT32.get(operation.type, ())

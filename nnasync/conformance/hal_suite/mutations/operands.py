@@ -72,7 +72,7 @@ def zero_points(model: Model, place: int) -> Iterator[Mutant]:
 
 
 def lifetimes(model: Model, place: int) -> Iterator[Mutant]:
-    """What is written as an input or a constant and the reverse, put in the lists accordingly."""
+    """Yields models whose constants become inputs and the reverse, with consistent lists."""
     for index, operand in _operands(model, place):
         for lifetime in _other_side(operand):
             draft = Draft(model, place)

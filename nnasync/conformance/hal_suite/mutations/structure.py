@@ -82,7 +82,7 @@ def _fresh(draft: Draft, index: int) -> int:
 
 
 def _is_dispensable(subgraph: Subgraph, index: int) -> bool:
-    """Whether a model may be legal without an operand."""
+    """Returns whether a model may be legal without an operand."""
     used = False
     for operation in subgraph.operations:
         reads = [position for position, each in enumerate(operation.inputs) if each == index]

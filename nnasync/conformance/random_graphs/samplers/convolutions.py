@@ -88,7 +88,7 @@ def _fit_output(pick: Pick, source: GraphOperand, scale: float, terms: int) -> N
 
 
 def _largest(pick: Pick, terms: int, pixels: int) -> int:
-    """How many outputs a filter may have: filter and output keep to the limits."""
+    """Returns how many outputs a filter may have: filter and output keep to the limits."""
     return min(pick.limits.dimension, pick.limits.elements // max(terms, pixels))
 
 

@@ -152,7 +152,7 @@ SAMPLERS: Mapping[OperationType, Sampler] = {
 
 
 def usual(operation: Operation) -> Sampler | None:
-    """What draws one tensor, or two that are broadcast, for an operation that takes no more."""
+    """Returns the sampler of an operation on one tensor, or two broadcast ones; else None."""
     taken = {tuple(each.name for each in signature.inputs) for signature in operation.signatures}
     if taken == {("input",)}:
         return _unary()

@@ -11,7 +11,7 @@ from nnasync.hal import OperationType
 
 
 def _reduction(pick: Pick) -> None:
-    """Some dimensions, in any order, perhaps one of them twice or counted from behind."""
+    """Draws some dimensions, in any order, some perhaps twice or counted from behind."""
     rank = len(any_tensor(pick, "input").shape)
     axes = pick.shuffled(range(rank))[: pick.integer(1, rank)]
     if pick.chance(0.1):
@@ -59,7 +59,7 @@ def _top(pick: Pick) -> None:
 
 
 def _multinomial(pick: Pick) -> None:
-    """What is drawn is not settled: two devices draw differently."""
+    """Draws a graph whose result is not fixed, as two devices draw differently."""
     any_tensor(pick, "logits")
     pick.scalar("sample_count", pick.integer(1, 64))
     seeds = (pick.integer(1, 1 << 30), pick.integer(0, 1 << 30))
