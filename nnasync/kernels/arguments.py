@@ -45,7 +45,7 @@ class Arguments:
         return ModelError(f"{self.operation}: {message}")
 
     def has(self, index: int) -> bool:
-        """Whether the argument is there and not omitted."""
+        """Returns whether the argument is there and not omitted."""
         return index < len(self.inputs) and self.inputs[index] is not None
 
     def optional(self, index: int) -> Tensor | None:

@@ -74,7 +74,7 @@ class BroadcastLayout:
 
     @staticmethod
     def is_row(shape: Shape) -> bool:
-        """Whether an operand has a single row, which all parts use."""
+        """Returns whether an operand has a single row, which all parts use."""
         return shape[0] == 1
 
     def largest(self, shape: Shape) -> Shape:

@@ -37,7 +37,7 @@ def real_values(tensor: Tensor) -> Array:
 
 
 def same_quantization(*tensors: Tensor) -> bool:
-    """Whether all have the same scale and zero point."""
+    """Returns whether all have the same scale and zero point."""
     return len({(tensor.scale, tensor.zero_point) for tensor in tensors}) == 1
 
 

@@ -53,17 +53,17 @@ def each_output(inputs: Sequence[Shape], output: Shape) -> int:
 
 
 def each_depth(inputs: Sequence[Shape], output: Shape) -> int:
-    """Each output takes the weights of its channel, which comes last."""
+    """Returns the multiply-adds if each output takes the weights of its (last) channel."""
     return _size(output) * _size(inputs[1][1:3])
 
 
 def each_input(inputs: Sequence[Shape], output: Shape) -> int:
-    """Each input goes to all outputs that its channel has weights for."""
+    """Returns the multiply-adds if each input goes to all outputs its channel has weights for."""
     return _size(inputs[0]) * _size(inputs[1][:3])
 
 
 def matrices(inputs: Sequence[Shape], output: Shape) -> int:
-    """All weights once for each row of the data: batch, and time where there is one."""
+    """Returns the multiply-adds of all weights for each row of data: batch, and time if any."""
     weights = sum(_size(shape) for shape in inputs[1:] if len(shape) == 2)
     return _size(inputs[0][:-1]) * weights
 

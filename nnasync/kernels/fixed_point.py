@@ -40,7 +40,7 @@ def quantize_multiplier(multiplier: float) -> tuple[int, int]:
 
 
 def quantize_multiplier_below_one(arguments: Arguments, multiplier: float) -> tuple[int, int]:
-    """The same for operations that need a multiplier below 1; raises ModelError for others."""
+    """Quantizes a multiplier that must be below 1; raises ModelError for others."""
     q, shift = quantize_multiplier(multiplier) if multiplier < 1 else (0, 1)
     if shift > 0:
         raise arguments.fail(

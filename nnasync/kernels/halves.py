@@ -25,7 +25,7 @@ Specialize = Callable[[Sequence[Tensor | None], Sequence[Tensor]], tuple[list[Te
 
 
 def any_half(*tensors: Tensor | None) -> bool:
-    """Whether an operand is of float16."""
+    """Returns whether an operand is of float16."""
     return any(tensor is not None and tensor.type in _HALVES for tensor in tensors)
 
 

@@ -145,7 +145,7 @@ class Operation:
     def infer(
         self, inputs: Sequence[Tensor | None], output_types: Sequence[int] = ()
     ) -> list[Tensor]:
-        """What the outputs are, given the inputs.
+        """Returns the outputs' tensors for these inputs.
 
         Shape () stands for "not known yet": a dimension or a needed value of an input is not known.
         Scale and zero point stay 0 where the rule leaves them to the caller. `output_types` chooses
@@ -230,7 +230,7 @@ class Operation:
         return Arguments(self.name, given, signature)
 
     def _results(self, arguments: Arguments, count: int | None) -> list[Tensor]:
-        """What the rule says, for `count` outputs if given; NotConstant where it needs a value."""
+        """Returns the rule's result for `count` outputs; NotConstant where it needs a value."""
         for index, tensor in enumerate(arguments.inputs):
             if tensor is not None and 0 in tensor.shape and not self.empty:
                 raise arguments.error(index, f"has shape {tensor.shape}, which has no elements")

@@ -29,7 +29,7 @@ class Packing:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all arrays that were known have been given back."""
+        """Returns whether all arrays that were known have been given back."""
         return not self._replays or self._next == len(self.arrays)
 
     def take(self, make: Callable[[], Array], shape: Shape) -> Array:
@@ -54,6 +54,6 @@ PACKING: ContextVar[Packing | None] = ContextVar("PACKING", default=None)
 
 
 def packed(make: Callable[[], Array], shape: Shape) -> Array:
-    """What `make` computes, an array of this shape; or what it did for the same model before."""
+    """Returns the array that `make` computes, or that it computed for the same model before."""
     packing = PACKING.get()
     return make() if packing is None else packing.take(make, shape)

@@ -52,7 +52,7 @@ class Signature(Struct, frozen=True):
         return None
 
     def accepts(self, inputs: Sequence[int | None], outputs: Sequence[int] = ()) -> bool:
-        """Whether operand types fit; None is an omitted operand, no outputs means "any"."""
+        """Returns whether operand types fit; None is an omitted operand, no outputs means "any"."""
         parameters = self.parameters(len(inputs))
         if parameters is None:
             return False
@@ -109,7 +109,7 @@ def mismatch(
 
 
 def _fitting(signature: Signature, inputs: Sequence[int | None]) -> int:
-    """How many leading inputs fit; -1 when the count does not."""
+    """Returns how many leading inputs fit; -1 when the count does not."""
     parameters = signature.parameters(len(inputs))
     if parameters is None:
         return -1

@@ -50,7 +50,7 @@ class Tensor(Struct, frozen=True, eq=False):
 
     @property
     def is_known(self) -> bool:
-        """Whether rank and all dimensions are known."""
+        """Returns whether rank and all dimensions are known."""
         known = self.exact or self.value is not None
         return known or hal.is_fully_specified(self.type, self.shape)
 

@@ -109,12 +109,12 @@ class Table:
         self._places: tuple[int, ...] = places
 
     def place(self, name: str) -> int:
-        """Where a field lies, 0 where it is not stated."""
+        """Returns the position of a field, 0 where it is not stated."""
         offset = self._places[self._known[name][0]]
         return self._place + offset if offset else 0
 
     def target(self, name: str) -> int:
-        """What the offset in a field leads to, 0 where it is not stated."""
+        """Returns the position to which a field's offset leads, 0 where it is not stated."""
         # Written out, as in `extent`: a file of a few layers has thousands of fields.
         offset = self._places[self._known[name][0]]
         if not offset:
@@ -124,7 +124,7 @@ class Table:
         return target
 
     def extent(self, name: str) -> tuple[int, int]:
-        """Where the elements of a list begin, and how many there are."""
+        """Returns the position of a list's elements, and their number."""
         offset = self._places[self._known[name][0]]
         if not offset:
             return (0, 0)
@@ -199,7 +199,7 @@ class Rows:
         return values
 
     def _row(self, index: int) -> _Row:
-        """How tables with this index are read."""
+        """Returns how tables with this index are read."""
         row = _row(self._fields, _layout(self._data, index))
         if len(self._layouts) < _MOST_LAYOUTS:
             self._layouts[index] = row
@@ -233,7 +233,7 @@ def _row(wanted: tuple[Field, ...], places: tuple[int, ...]) -> _Row:
 
 
 def count_at(data: memoryview, place: int) -> int:
-    """How many elements the list at a place has; none where there is no list, at 0."""
+    """Returns the number of elements of the list at a position; 0 where there is no list."""
     return int(_offset(data, place)[0]) if place else 0
 
 
@@ -285,7 +285,7 @@ def places_at(data: memoryview, place: int) -> Sequence[int]:
 
 
 def _layout(data: memoryview, index: int) -> tuple[int, ...]:
-    """Where the fields of tables with this index lie."""
+    """Returns the positions of the fields in tables with this index."""
     if index < 0:
         raise ValueError("a table's index lies before the data")
     count = min(max(4, int(_size(data, index)[0])) - 4 >> 1, _MOST_FIELDS)

@@ -128,7 +128,7 @@ def _numbered(names: Mapping[Any, Any]) -> tuple[str, ...]:
 
 
 def _parsed(text: str) -> Any:
-    """What JSON or a literal of Python says; None where it is neither."""
+    """Returns the value of a JSON text or a Python literal; None where it is neither."""
     if len(text) > _MOST_BYTES:
         return None
     for rewrite in (str, _as_json):

@@ -103,5 +103,5 @@ def operand_of(number: int) -> tuple[OperandType, float] | None:
 
 
 def element_name(number: int) -> str:
-    """What ONNX calls an element type."""
+    """Returns ONNX's name of an element type."""
     return _NAMES[number] if 0 <= number < len(_NAMES) else f"element type {number}"

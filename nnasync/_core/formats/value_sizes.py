@@ -40,7 +40,7 @@ def check_limit(value_limit_bytes: object) -> None:
 
 
 def most_bytes(file_bytes: int, value_limit_bytes: int | None = None) -> int:
-    """How large a value of a file of this size may be, unless a caller stated that."""
+    """Returns how large a value of a file of this size may be, unless a caller stated that."""
     return _LEAST_BYTES + _SHARE * file_bytes if value_limit_bytes is None else value_limit_bytes
 
 

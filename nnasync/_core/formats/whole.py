@@ -52,7 +52,7 @@ class FileContent:
 
     @property
     def size(self) -> int:
-        """How many they are."""
+        """Returns the number of bytes."""
         return self.view.nbytes
 
 
@@ -180,7 +180,7 @@ def graph_of(model: Model, extension: str) -> Operation | None:
 
 
 def is_file(model: Model, operation: Operation, extension: str) -> bool:
-    """Whether an operation is a file of an extension."""
+    """Returns whether an operation is a file of an extension."""
     found = extension_of(model.extension_name_to_prefix, operation.type)
     return found == (extension, GraphOperation.GRAPH)
 

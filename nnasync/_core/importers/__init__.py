@@ -132,7 +132,7 @@ def _check_sizes(
 
 
 def has_whole_form(path: str | os.PathLike[str]) -> bool:
-    """Whether a file can be kept whole, for the engine that it was made for."""
+    """Returns whether a file can be kept whole, for the engine that it was made for."""
     return check_suffix(path) != ".nnm"
 
 
@@ -146,7 +146,7 @@ def _loader_of(form: str) -> str:
 def describe(
     path: str | os.PathLike[str], *, value_limit_bytes: int | None = None
 ) -> description.Description:
-    """What a file of a model holds: inputs, outputs, states, signatures, labels, and how it runs.
+    """Returns the contents of a model file: ports, signatures, labels, and how it runs.
 
     `print` shows it. It blocks, limits how large values may be, and raises as `load` does.
     """

@@ -176,7 +176,7 @@ def described(
     signatures: Sequence[SignatureDescription] = (),
     metadata: Metadata | None = None,
 ) -> Description:
-    """What a model that was loaded from a file holds, and what the file's metadata say of it."""
+    """Returns the description of a loaded model, and of what the file's metadata say of it."""
     model = sized(model, (ONNX, LITERT), "whole files")
     main, reasons = model.main, _reasons(model)
     is_whole = bool(reasons) and len(main.operations) == 1
@@ -220,7 +220,7 @@ def _port(operand: Operand) -> PortDescription:
 
 
 def _reasons(model: Model) -> tuple[str, ...]:
-    """Why a file, or each of its parts, is kept whole: of the names of the operands with them."""
+    """Returns why a file, or each of its parts, is kept whole, as the operands' names tell."""
     return tuple(
         operand.name.partition(", as it is: ")[2] or "it was asked for"
         for operand in model.main.operands

@@ -34,14 +34,14 @@ def files_beside(path: str | os.PathLike[str], content: bytes | None = None) -> 
 
 
 def _contains(content: bytes, word: bytes) -> bool:
-    """Whether a word is in these bytes, looked for in pieces: other threads go on between them."""
+    """Returns whether a word is in these bytes; searches in pieces, so that threads go on."""
     reach = _PIECE_BYTES + len(word) - 1
     starts = range(0, len(content), _PIECE_BYTES)
     return any(content.find(word, start, start + reach) >= 0 for start in starts)
 
 
 def _file_contains(path: str | os.PathLike[str], word: bytes) -> bool:
-    """Whether a word is in a file, which is not read at once: that would take memory."""
+    """Returns whether a word is in a file, which is not read at once: that would take memory."""
     before = len(word) - 1
     buffer = bytearray(before + _PIECE_BYTES)
     piece = memoryview(buffer)[before:]

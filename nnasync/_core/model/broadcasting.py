@@ -65,7 +65,7 @@ def _repeated(scope: Scope, x: Value, times: Sequence[int], *, leading: bool) ->
 
 
 def moved(scope: Scope, value: Value, move: Move) -> Value:
-    """What `move` makes of a value; booleans are bytes meanwhile, which the HAL can move."""
+    """Returns the result of `move` on a value; moves booleans as bytes, as the HAL can."""
     if value.type != OperandType.TENSOR_BOOL8:
         return move(value)
     return booleans_of(scope, move(numbers_of(scope, value, _BYTES)))
@@ -81,7 +81,7 @@ def numbers_of(scope: Scope, booleans: Value, kind: Tensor) -> Value:
 
 
 def booleans_of(scope: Scope, numbers: Value) -> Value:
-    """Whether numbers are not 0."""
+    """Returns whether numbers are not 0."""
     zero = _number(scope, numbers.tensor, 0)
     return scope.builder.operation(OperationType.NOT_EQUAL, numbers, zero)
 

@@ -33,7 +33,7 @@ class ControlFlow(Layers):
     """A subgraph under construction that may refer to others."""
 
     def cond(self, condition: Input, then: Part, otherwise: Part, *values: Input) -> Any:
-        """What `then(g, *values)` gives if `condition` (one boolean) is true, else `otherwise`.
+        """Returns `then(g, *values)` if `condition` (one boolean) is true, else `otherwise`.
 
         Returns a value, or a tuple if there are several. Both must give the same number of outputs
         of the same types and quantization; a dimension in which they differ is unknown. Raises
@@ -123,7 +123,7 @@ class ControlFlow(Layers):
 
 
 def _either(one: Tensor, other: Tensor) -> Tensor:
-    """What is known of a value that is one or the other."""
+    """Returns the tensor of a value that is one or the other."""
     shape: Shape = ()
     if len(one.shape) == len(other.shape):
         shape = tuple(a if a == b else 0 for a, b in zip(one.shape, other.shape, strict=True))

@@ -62,7 +62,7 @@ def describe(model: Model, moved: Mapping[Block, DataLocation] | None = None) ->
 
 
 def block_of(location: DataLocation) -> Block:
-    """Where a constant lies."""
+    """Returns the block in which a constant lies."""
     return (location.pool_index, location.offset, location.length)
 
 

@@ -96,7 +96,7 @@ class Value:
 
     @property
     def tensor(self) -> Tensor:
-        """All that is known of the operand, in the form that the kernels take."""
+        """Returns the tensor of the operand, in the form that the kernels take."""
         return self._tensor
 
     def __repr__(self) -> str:

@@ -229,7 +229,7 @@ class Layers(GraphBuilder):
         return self.operation(OperationType.SOFTMAX, x, float(beta), name=name)
 
     def reshape(self, x: Value, shape: Shape, *, name: str = "") -> Value:
-        """The same numbers in another shape; one dimension may be -1."""
+        """Returns the same numbers in another shape; one dimension may be -1."""
         target = int32_array(shape)
         return self.operation(OperationType.RESHAPE, x, target, like=x, name=name)
 

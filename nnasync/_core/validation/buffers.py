@@ -61,7 +61,7 @@ def _operand_of(role: BufferRole, models: Sequence[Model | None], kind: str) -> 
 
 
 def _described(operand: Operand, desc: BufferDesc) -> Operand:
-    """What the first role and the description say of the buffer."""
+    """Returns the operand of a buffer, by its first role and the description."""
     return Operand(
         type=operand.type,
         dimensions=desc.dimensions,

@@ -104,7 +104,7 @@ def check_graph(place: Place) -> None:
 
 
 def check_references(model: Model) -> None:
-    """No subgraph reaches itself; iterative, since a file chooses how deep they nest."""
+    """Checks that no subgraph reaches itself; without recursion, as a file chooses the depth."""
     targets = [_references(subgraph) for subgraph in model.referenced]
     done: set[int] = set()
     for start in range(len(targets)):
@@ -128,7 +128,7 @@ def _references(subgraph: Subgraph) -> list[int]:
 
 
 def check_states(model: Model) -> None:
-    """Each state names an input and an output of the main subgraph that are alike, once."""
+    """Checks that each state names an alike input and output of the main subgraph, once."""
     main = model.main
     for number, pair in enumerate(model.state):
         for kind, position, count in (

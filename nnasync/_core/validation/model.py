@@ -57,7 +57,7 @@ def validate_model(model: Model, version: HalVersion = HalVersion.V1_3) -> None:
 
 
 def _is_files(place: Place) -> bool:
-    """Whether all operations are foreign files, which nobody has signatures of."""
+    """Returns whether all operations are foreign files, which nobody has signatures of."""
     prefixes = place.model.extension_name_to_prefix
     found = [extension_of(prefixes, each.type) for each in place.subgraph.operations]
     return all(each is not None and each[0] in WHOLE_FILES for each in found)

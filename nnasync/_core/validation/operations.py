@@ -105,7 +105,7 @@ def _check_shapes(place: Place, operation: Operation, tensors: Sequence[Tensor |
 def read_operation(
     model: Model, operation: Operation, tensors: list[Tensor | None]
 ) -> tuple[Arguments, list[Tensor]]:
-    """What an operation reads and writes; `tensors` gets the shapes that its rule tells.
+    """Returns an operation's arguments and outputs; `tensors` gets the shapes that it infers.
 
     Raises ModelError where the operation is not known, or not legal with these operands.
     """

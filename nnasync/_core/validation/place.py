@@ -25,7 +25,7 @@ class Place:
 
     @property
     def is_main(self) -> bool:
-        """Whether it is the main subgraph."""
+        """Returns whether it is the main subgraph."""
         return not self.prefix
 
     def operand(self, index: int) -> str:

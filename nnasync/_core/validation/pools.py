@@ -39,7 +39,7 @@ def check_pools(model: Model) -> None:
 
 
 def pool_fault(pool: Memory, version: HalVersion = HalVersion.V1_3) -> str | None:
-    """Why a HAL version does not take a pool, or None."""
+    """Returns why a HAL version does not take a pool, or None."""
     since = POOLS_SINCE.get(pool.name)
     if since is None:
         return f"is of unknown kind {pool.name!r}; known are {', '.join(POOLS_SINCE)}"
@@ -96,7 +96,7 @@ class _Zeros:
 
 
 def _have_memory(model: Model, pools: frozenset[int]) -> tuple[bool, ...]:
-    """For each operation of the main subgraph: nothing that it refers to reads such a pool."""
+    """Returns for each operation whether it, with all it refers to, reads no such pool."""
     lacking: set[int] = set()
     users: dict[int, list[int]] = {}
     for number, subgraph in enumerate(model.referenced):

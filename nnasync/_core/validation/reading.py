@@ -65,7 +65,7 @@ def arguments(
 
 
 def resolved(model: Model) -> list[Tensor | None]:
-    """What is known of each operand of the main subgraph, with all shapes that can be told ahead.
+    """Returns the tensor of each operand of the main subgraph, with all shapes known ahead.
 
     Shapes of temporaries and outputs which the model leaves open are there where they follow from
     the rest. One that depends on the values of a run, or on an input of unknown shape, is not: its

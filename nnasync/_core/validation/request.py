@@ -107,7 +107,7 @@ def _location_fault(argument: RequestArgument, pool_sizes: Sequence[int | None])
 
 
 def image_fault(layout: ImageLayout, dimensions: Sequence[int]) -> str | None:
-    """Why an image cannot be a tensor of these dimensions, or None."""
+    """Returns why an image cannot be a tensor of these dimensions, or None."""
     if not layout.is_rgb:
         return (
             "is a YCbCr image, which no device takes and nobody converts unasked: use "
@@ -120,7 +120,7 @@ def image_fault(layout: ImageLayout, dimensions: Sequence[int]) -> str | None:
 
 
 def _image_fault(operand: Operand, argument: RequestArgument, pool: Memory) -> str | None:
-    """Why a tensor cannot be this image, or None."""
+    """Returns why a tensor cannot be this image, or None."""
     location = argument.location
     if location.offset or location.length:
         return "an image is used whole: offset and length must be 0"
@@ -139,12 +139,12 @@ def _image_fault(operand: Operand, argument: RequestArgument, pool: Memory) -> s
 
 
 def _is_empty(argument: RequestArgument) -> bool:
-    """Whether an input is an empty tensor."""
+    """Returns whether an input is an empty tensor."""
     return argument.location.length == 0 and 0 in argument.dimensions
 
 
 def _dimensions_fault(operand: Operand, given: Sequence[int]) -> str | None:
-    """Why dimensions that are given contradict the model's, or None."""
+    """Returns why dimensions that are given contradict the model's, or None."""
     model = operand.dimensions
     if hal.is_scalar(operand.type):
         return f"is a scalar and has no dimensions, not {list(given)}"
@@ -168,14 +168,14 @@ def _shape_fault(operand: Operand, argument: RequestArgument, *, dynamic: bool) 
 
 
 def _has_size(type: int) -> bool:
-    """Whether anybody but the vendor of an extension knows how large its values are."""
+    """Returns whether anybody but the vendor of an extension knows how large its values are."""
     return hal.has_dtype(type) or not hal.is_extension(type)
 
 
 def _size_fault(
     operand: Operand, argument: RequestArgument, pool_sizes: Sequence[int | None]
 ) -> str | None:
-    """Why an input is too small, or None; a length of 0 stands for the rest of the pool."""
+    """Returns why an input is too small, or None; a length of 0 stands for the rest of the pool."""
     if not hal.has_dtype(operand.type):
         return None
     location = argument.location

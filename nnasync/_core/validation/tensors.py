@@ -45,7 +45,7 @@ def operand_value(model: Model, operand: Operand) -> Array | None:
 
 
 def operand_tensor(model: Model, operand: Operand) -> Tensor | None:
-    """What the kernels want to know of an operand; None where it has no value (omitted)."""
+    """Returns an operand as the kernels' tensor; None where it has no value (omitted)."""
     if operand.lifetime == OperandLifeTime.NO_VALUE:
         return None
     quant = operand.extra_params if isinstance(operand.extra_params, ChannelQuant) else None
@@ -60,7 +60,7 @@ def operand_tensor(model: Model, operand: Operand) -> Tensor | None:
 
 
 def subgraph_tensors(model: Model, subgraph: Subgraph) -> list[Tensor | None]:
-    """What the kernels want to know of each operand of a subgraph; raises ModelError."""
+    """Returns the kernels' tensor of each operand of a subgraph; raises ModelError."""
     tensors = []
     for index, operand in enumerate(subgraph.operands):
         try:

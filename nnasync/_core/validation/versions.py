@@ -48,7 +48,7 @@ class _Fault(Struct):
 
 
 def compliant_with(version: HalVersion, thing: Model | Request) -> bool:
-    """Whether a HAL version can express this without loss.
+    """Returns whether a HAL version can express this without loss.
 
     A request complies where all its pools are known to the version: tokens need 1.3.
     """
@@ -71,7 +71,7 @@ def minimum_version(model: Model) -> HalVersion:
 
 
 def noncompliance(version: HalVersion, model: Model) -> Noncompliance:
-    """Which operations of the main subgraph a HAL version cannot express, and all reasons why."""
+    """Returns the operations that a HAL version cannot express, and all reasons why."""
     faults = [f for f in _faults(model, version) if f.since is None or f.since > version]
     return Noncompliance(
         operations=frozenset(f.operation for f in faults if f.operation is not None),
@@ -90,7 +90,7 @@ def unknown_operand(version: HalVersion, model: Model) -> str | None:
 
 
 def _faults(model: Model, version: HalVersion = HalVersion.V1_0) -> Iterator[_Fault]:
-    """All that needs more than HAL 1.0; reasons tell the difference to `version`."""
+    """Yields everything that needs more than HAL 1.0; reasons compare with `version`."""
     place = Place(model, model.main)
     operands = model.main.operands
     needs = [_operand_fault(model, operand) for operand in operands]
@@ -132,7 +132,7 @@ def _operation_faults(
     least: HalVersion,
     version: HalVersion,
 ) -> Iterator[_Fault]:
-    """What an operation needs beyond `least`, the version that its operands need anyhow."""
+    """Yields what an operation needs beyond `least`, the version that its operands need anyhow."""
     operation = place.subgraph.operations[index]
     where = place.operation(index)
     try:
@@ -152,7 +152,7 @@ def _operation_faults(
 def _difference(
     rule: kernels.Operation, place: Place, operation: Operation, version: HalVersion
 ) -> str:
-    """Where an operation parts from what a version has it for."""
+    """Returns how an operation differs from what a version allows."""
     older = [signature for signature in rule.signatures if signature.since <= version]
     operands = [place.subgraph.operands[index] for index in operation.inputs]
     results = [place.subgraph.operands[index] for index in operation.outputs]

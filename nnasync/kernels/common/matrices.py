@@ -119,7 +119,7 @@ def _oriented(arrays: Sequence[Array], transposed: Sequence[bool]) -> list[Array
 
 
 def _multiply_adds(inputs: Sequence[Shape], output: Shape) -> int:
-    """All numbers of the first matrices once for each column of the output."""
+    """Returns the multiply-adds: the first matrices' numbers, once for each output column."""
     rows = max(output[-2] if len(output) > 1 else 1, 1)
     sizes = [math.prod(size for size in shape if size) for shape in (inputs[0], output)]
     batched = math.prod(size for size in inputs[0][:-2] if size) or 1

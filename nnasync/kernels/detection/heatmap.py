@@ -62,7 +62,7 @@ def _neighbors(maps: Array) -> tuple[Array, Array]:
 
 
 def _tops(around: Array, flat: float) -> tuple[Array, Array]:
-    """From surroundings [..., 3, 3]: how far the top is, as x, y [..., 2], and how high."""
+    """Returns how far the top of 3 x 3 surroundings is, as x, y [..., 2], and its height."""
     (a, b, c), (d, center, f), (g, h, i) = np.moveaxis(around, (-2, -1), (0, 1))
     slope_x, slope_y = -(f - d) / 2, -(h - b) / 2
     bend_x, bend_y, twist = d - 2 * center + f, b - 2 * center + h, (i - g - c + a) / 4

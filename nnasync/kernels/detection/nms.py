@@ -141,7 +141,7 @@ def _suppression(arguments: Arguments) -> Suppression:
 def _choose_in_image(
     arguments: Arguments, suppress: Suppression, scores: Array, boxes: Array
 ) -> tuple[Array, ...]:
-    """Of one image's scores [n, classes] and boxes [n, classes, 4]: boxes, classes and scores."""
+    """Returns boxes, classes and scores for one image's scores and boxes [n, classes, 4]."""
     threshold, limit = arguments.number(3), arguments.integer(4)
     rows, classes, values = [], [], []
     for label in range(1, scores.shape[1]):

@@ -51,7 +51,7 @@ def _boxes_at(arguments: Arguments, anchors: Array, indexes: Array) -> Array:
 
 
 def _is_inside(boxes: Array, limits: Array, smallest: float) -> Array:
-    """Which boxes are larger than `smallest` and have their center before the limits."""
+    """Returns which boxes are larger than `smallest` and have their center before the limits."""
     sizes = boxes[:, 2:] - boxes[:, :2]
     centers = boxes[:, :2] + sizes / 2
     inside: Array = (sizes > smallest) & (centers < limits)
@@ -61,7 +61,7 @@ def _is_inside(boxes: Array, limits: Array, smallest: float) -> Array:
 def _choose_in_image(
     arguments: Arguments, scores: Array, deltas: Array, anchors: Array, limits: Array
 ) -> tuple[Array, Array]:
-    """Of one image's scores [n] and deltas [n, 4]: the indexes chosen and their boxes."""
+    """Returns the chosen indexes and their boxes for one image's scores [n] and deltas [n, 4]."""
     first, last = arguments.integer(6), arguments.integer(7)
     chosen = best(scores, first) if first > 0 else np.arange(scores.size)
     before = _boxes_at(arguments, anchors, chosen)

@@ -74,11 +74,11 @@ class _SumOperand(Struct, frozen=True):
     sign: int
 
     def values(self) -> Array:
-        """All values in ascending order, less the zero point."""
+        """Returns all values in ascending order, less the zero point."""
         return all_values(Tensor(type=self.type, zero_point=self.zero_point))
 
     def term(self, twice: float) -> Array:
-        """What the rule adds for each value: it is divided by `twice` and has 20 more bits."""
+        """Returns the rule's summand for each value, divided by `twice`, with 20 more bits."""
         q, shift = quantize_multiplier(self.scale / twice)
         wide = self.values() << _LEFT_SHIFT
         return multiply_by_quantized_multiplier(wide, self.sign * q, shift)
@@ -115,7 +115,7 @@ class _Problem(Struct, frozen=True):
         return np.asarray([*scales, self.output.zero_point - self.lowest + 0.5])
 
     def terms(self) -> tuple[Array, Array]:
-        """What the rule adds for each value of x and of y."""
+        """Returns the rule's summands for each value of x and of y."""
         return self.x.term(self.twice), self.y.term(self.twice)
 
     def rounded(self, sums: Array) -> Array:
@@ -233,7 +233,7 @@ def _fit(problem: _Problem) -> _Affine | None:
 
 
 def _is_exact(problem: _Problem, weights: Array, affine: _Affine) -> bool:
-    """Whether all pairs come out right, given that the near ones do."""
+    """Returns whether all pairs come out right, given that the near ones do."""
     if problem.stray(weights) < _NEAR:
         return True
     x = problem.x.values()[:, None] + problem.x.zero_point

@@ -66,14 +66,14 @@ def _in_blocks(image: Array, block: tuple[int, int], *, nchw: bool) -> Array:
 
 
 def _with_depth(image: Array, size: int, *, nchw: bool) -> Array:
-    """The same view of an image that holds blocks of `size` in its channels."""
+    """Returns a view of an image by blocks of `size` in its channels."""
     view = _nhwc(image, nchw=nchw)
     n, h, w, c = view.shape
     return view.reshape(n, h, w, size, size, c // size**2).transpose(0, 1, 3, 2, 4, 5)
 
 
 def _with_batch(images: Array, block: tuple[int, int], *, nchw: bool) -> Array:
-    """The same view of images that hold blocks in their batch."""
+    """Returns a view of images by blocks in their batch."""
     view = _nhwc(images, nchw=nchw)
     n, h, w, c = view.shape
     return view.reshape(*block, n // (block[0] * block[1]), h, w, c).transpose(2, 3, 0, 4, 1, 5)

@@ -55,7 +55,7 @@ def activation_calls(kind: int, source: Array, target: Array) -> list[Call]:
 
 
 def all_or_none(arguments: Arguments, *indices: int) -> bool:
-    """Whether these arguments are there; ModelError unless all are or none is."""
+    """Returns whether these arguments are there; ModelError unless all are or none is."""
     given = [index for index in indices if arguments.has(index)]
     for index in indices:
         if given and index not in given:

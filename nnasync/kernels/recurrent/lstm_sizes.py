@@ -93,11 +93,11 @@ class LstmSizes:
 
     @property
     def features(self) -> tuple[bool, bool, bool, bool]:
-        """What the two directions of a bidirectional LSTM must have in common."""
+        """Returns what the two directions of a bidirectional LSTM must have in common."""
         return self.cifg, self.peephole, self.projection, self.norm
 
     def has(self, role: int) -> bool:
-        """Whether an operand is there."""
+        """Returns whether an operand is there."""
         return self.arguments.has(self.places.roles[role])
 
     def required(self, role: int) -> Tensor:

@@ -45,7 +45,7 @@ class TimeOrder:
     def split(
         self, outputs: Sequence[Array], forward: int, *, merged: bool
     ) -> tuple[tuple[Array, Array], Sequence[Array]]:
-        """Where two directions write [times, batches, features], and the states behind."""
+        """Returns where two directions write [times, batches, features], and the states behind."""
         if not merged:
             return (self.steps(outputs[0]), self.steps(outputs[1])), outputs[2:]
         both = self.steps(outputs[0])
@@ -87,7 +87,7 @@ class Walk(Protocol):
 
     @property
     def backward(self) -> bool:
-        """Whether it goes from the last step to the first."""
+        """Returns whether it goes from the last step to the first."""
 
     def scratch(self, times: int, batches: int) -> list[ArraySpec]:
         """Scratch of at most this many steps."""

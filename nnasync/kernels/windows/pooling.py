@@ -119,7 +119,7 @@ class _Pool:
 
     @property
     def in_place(self) -> bool:
-        """Whether cells are combined in the output's memory."""
+        """Returns whether cells are combined in the output's memory."""
         return bool(self.dtype == self._output.dtype)
 
     def before(self, cells: Array) -> list[Call]:

@@ -58,7 +58,7 @@ class Axis(Struct, frozen=True):
 
     @property
     def cells(self) -> Array:
-        """How many cells of the window are not padding, for each position."""
+        """Returns how many cells of the window are not padding, for each position."""
         first = np.arange(self.output) * self.stride - self.head
         return np.minimum(first + self.filter, self.input) - np.maximum(first, 0)
 
@@ -76,7 +76,7 @@ class Window(Struct, frozen=True):
 
     @property
     def is_pointwise(self) -> bool:
-        """Whether each output element sees just the input element at its own place."""
+        """Returns whether each output element sees just the input element at its own place."""
         return all(
             axis.filter == axis.stride == 1 and axis.head == axis.tail == 0
             for axis in (self.height, self.width)
@@ -84,7 +84,7 @@ class Window(Struct, frozen=True):
 
     @property
     def is_global(self) -> bool:
-        """Whether there is one position, which sees the whole input and no padding."""
+        """Returns whether there is one position, which sees the whole input and no padding."""
         return all(
             axis.output == 1 and axis.extent == axis.filter == axis.input and axis.head == 0
             for axis in (self.height, self.width)
@@ -98,7 +98,7 @@ def position(arguments: Arguments, name: str) -> int:
 
 
 def is_nchw(arguments: Arguments) -> bool:
-    """Whether the layout flag, if this form has one, says that channels come first."""
+    """Returns whether the layout flag, if this form has one, says that channels come first."""
     return arguments.flag(position(arguments, "is_nchw"))
 
 
@@ -127,7 +127,7 @@ def in_layout(arguments: Arguments, outputs: Sequence[Tensor], kernel: Kernel) -
 
 
 def is_implicit(arguments: Arguments) -> bool:
-    """Whether there is a padding scheme and not four paddings."""
+    """Returns whether there is a padding scheme and not four paddings."""
     return any(parameter.name == "padding_scheme" for parameter in arguments.signature.inputs)
 
 
@@ -175,7 +175,7 @@ def _window(arguments: Arguments, filters: tuple[int, int]) -> Window:
 
 
 def is_same(arguments: Arguments) -> bool:
-    """Whether the padding scheme is SAME; raises ModelError for one that does not exist."""
+    """Returns whether the padding scheme is SAME; raises ModelError for one that does not exist."""
     index = position(arguments, "padding_scheme")
     scheme = arguments.integer(index)
     if scheme not in (PaddingScheme.NONE, PaddingScheme.SAME, PaddingScheme.VALID):

@@ -146,7 +146,7 @@ def wrap_replaceable(
 
 
 def metadata(path: str | os.PathLike[str]) -> Metadata:
-    """What a file says of its inputs and outputs; raises ModelError where the file is broken."""
+    """Returns the metadata of a file's inputs and outputs; raises ModelError if it is broken."""
     return metadata_of(_read(path).message)
 
 

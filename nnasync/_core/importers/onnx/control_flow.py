@@ -84,7 +84,7 @@ class _Collected(msgspec.Struct, frozen=True, eq=False):
 
 
 def converters(convert_all: ConvertAll) -> dict[str, Convert]:
-    """How each operator with subgraphs becomes operations, given what converts a graph."""
+    """Returns the converters of operators with subgraphs, given what converts a graph."""
 
     def branch(scope: OnnxScope, step: Step) -> None:
         _if(scope, step.node, convert_all)
@@ -300,13 +300,13 @@ class _Repetition:
 
     @property
     def length(self) -> int:
-        """How many turns there are, where that is known."""
+        """Returns the number of turns, where it is known."""
         return self._loop.turns if isinstance(self._loop.turns, int) else 0
 
     def goes_on(
         self, builder: ControlFlow, counter: Value, condition: Value, *rest: Value
     ) -> Value:
-        """Whether there is another turn."""
+        """Returns whether there is another turn."""
         turns: Any = self._loop.turns
         if turns is None:
             return condition
@@ -361,7 +361,7 @@ class _Repetition:
         return inner
 
     def collected(self) -> list[_Collected]:
-        """What is collected, which a body that is built to see it tells."""
+        """Returns the values that each turn adds to; a trial build of the body finds them."""
         loop = self._loop
         if not loop.rows:
             return []
@@ -376,7 +376,7 @@ class _Repetition:
         return [self._collected(inner, row) for row in loop.rows]
 
     def _always(self, inner: OnnxScope, condition: Value) -> bool:
-        """Whether the loop runs for as many turns as there are."""
+        """Returns whether the loop runs for as many turns as there are."""
         first = self._condition
         if isinstance(first, Value) or not first.all():
             return False

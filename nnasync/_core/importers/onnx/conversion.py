@@ -58,7 +58,7 @@ def _convert_all(scope: OnnxScope) -> None:
 
 
 def is_known(type: str) -> bool:
-    """Whether an operator is translated, or computed while a file is read."""
+    """Returns whether an operator is translated, or computed while a file is read."""
     return any(type in each for each in (CONVERTERS, FOLDED, MATCHED, QUANTIZED_FORMS))
 
 

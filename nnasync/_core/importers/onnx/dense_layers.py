@@ -48,7 +48,7 @@ def _gemm(scope: OnnxScope, step: Step) -> None:
 
 
 def _is_row(bias: Array, node: OnnxNode, weights: Array) -> bool:
-    """Whether a bias is the same for each row of the batch: one number, or one per unit."""
+    """Returns whether a bias is the same for each row of the batch: one number, or one per unit."""
     units = weights.shape[0 if node.attribute("transB", 0) else 1]
     return bias.size == 1 or bias.shape == (1,) * (bias.ndim - 1) + (units,)
 

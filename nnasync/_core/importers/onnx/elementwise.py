@@ -57,7 +57,7 @@ def _whole_quotient(maths: Maths, a: Value, b: Value) -> Value:
 
 
 def _remainder(scope: OnnxScope, step: Step) -> None:
-    """What is left of a division: with the sign of the divisor, or with `fmod` of the dividend."""
+    """Converts MOD: the remainder has the sign of the divisor, or with `fmod` of the dividend."""
     (a, b), shape = aligned(scope, step.node.inputs)
     maths, keeps_sign = Maths(scope), bool(step.node.attribute("fmod", 0))
     if keeps_sign:

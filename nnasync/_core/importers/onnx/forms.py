@@ -20,7 +20,7 @@ _FLOATS = (OperandType.TENSOR_FLOAT32, OperandType.TENSOR_FLOAT16)
 
 
 def is_float(value: Value) -> bool:
-    """Whether a value is of floats."""
+    """Returns whether a value is of floats."""
     return value.type in _FLOATS
 
 
@@ -46,7 +46,7 @@ def axes_of(scope: OnnxScope, node: OnnxNode) -> list[int] | None:
 
 
 def is_alike(view: Value | None, target: Target) -> bool:
-    """Whether integers are quantized as a result is to be."""
+    """Returns whether integers are quantized as a result is to be."""
     return view is not None and (view.type, view.scale, view.zero_point) == (
         target.type,
         target.scale,

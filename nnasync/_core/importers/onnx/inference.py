@@ -89,12 +89,12 @@ def _check_numbers(graph: Any, outer: Mapping[str, Any]) -> None:
 
 
 def bytes_of_inputs(graph: OnnxGraph, names: Collection[str]) -> int:
-    """What the inputs of these names take, as far as that is known."""
+    """Returns the size of the inputs of these names in bytes, as far as it is known."""
     return sum(_bytes(port) for port in graph.inputs if port.name in names)
 
 
 def _bytes(port: OnnxPort) -> int:
-    """What a value takes; 0 where its shape is not known."""
+    """Returns the size of a value in bytes; 0 where its shape is not known."""
     element = element_of(port.element)
     each = 1 if element is None else int(element.dtype.itemsize)
     return each * math.prod(n or 0 for n in port.shape or ()) if _is_settled(port) else 0

@@ -154,7 +154,7 @@ def _slice(scope: OnnxScope, step: Step) -> None:
 
 
 def _end(end: int, stride: int, size: int) -> int | None:
-    """Where a slice ends; before the first entry is no place that Python counts."""
+    """Returns the end of a slice; None where it is before the first entry."""
     return None if stride < 0 and end < -size else end
 
 
@@ -231,7 +231,7 @@ def _pad(scope: OnnxScope, step: Step) -> None:
 
 
 def _amounts(scope: OnnxScope, node: OnnxNode, rank: int) -> IntArray:
-    """How many entries are added before and behind each axis."""
+    """Returns how many entries are added before and behind each axis."""
     given = np.asarray(scope.integers(node, 1, "pads")).reshape(2, -1).T
     if not scope.has(node, 3):
         if len(given) != rank:

@@ -20,7 +20,7 @@ _BYTES = Tensor(type=OperandType.TENSOR_QUANT8_ASYMM, scale=1.0)
 
 
 def is_movable(scope: OnnxScope, *names: str) -> bool:
-    """Whether these are of a type that every operation takes which only moves numbers."""
+    """Returns whether these are of a type that every operation takes which only moves numbers."""
     return not any(scope.value_of_any_rank(name).type in _NOT_MOVED for name in names)
 
 

@@ -160,7 +160,7 @@ def _by_length(scope: OnnxScope, step: Step) -> None:
 
 
 def _local(scope: OnnxScope, step: Step) -> None:
-    """Each number by those of the channels beside it."""
+    """Converts LRN: each number is normalized by those of the neighboring channels."""
     node = step.node
     size = int(node.attribute("size", 1))
     if size % 2 == 0:

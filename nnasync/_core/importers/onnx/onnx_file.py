@@ -127,7 +127,7 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
 
 
 def places_beside(path: str | os.PathLike[str], content: bytes | None) -> list[Path]:
-    """Where in its folder the weights of a file are, if others hold them; sorted.
+    """Returns the sorted paths of files in the same folder that have a file's weights.
 
     Of a file that cannot be read it is told when it is loaded.
     """
@@ -201,7 +201,7 @@ def _external_tensors(graph: Any, depth: int) -> Iterator[Any]:
 
 
 def _place_of(tensor: Any) -> Path | None:
-    """Where the data of a tensor are in the folder of its file; None for what leads elsewhere."""
+    """Returns the path of a tensor's data in the file's folder; None if it leads elsewhere."""
     location = next((each.value for each in tensor.external_data if each.key == "location"), "")
     place = Path(location)
     is_beside = bool(location) and not place.is_absolute() and ".." not in place.parts

@@ -49,7 +49,7 @@ class _Finder:
         self._uses.update(port.name for port in graph.outputs)
 
     def dense(self, product: OnnxNode) -> dict[int, OnnxNode | None]:
-        """What takes the place of a product and the sum behind it; nothing where it is no layer."""
+        """Returns what replaces a product and a sum; empty where they are no dense layer."""
         weights = self._graph.constants.get(product.inputs[1])
         plus = self._only_user(product, "Add")
         if weights is None or weights.ndim != 2 or plus is None or len(product.inputs) > 2:
@@ -63,7 +63,7 @@ class _Finder:
         return {product.index: None, plus.index: made}
 
     def gelu(self, erf: OnnxNode) -> dict[int, OnnxNode | None]:
-        """What takes the place of operators around an Erf; nothing where it is no GELU."""
+        """Returns what replaces the operators around an Erf; empty where they are no GELU."""
         before = self._makers.get(erf.inputs[0])
         x = "" if before is None else self._scaled(before)
         plus = self._only_user(erf, "Add")
@@ -86,7 +86,7 @@ class _Finder:
         return {**{node.index: None for node in gone if node.index not in kept}, last.index: made}
 
     def _factors(self, name: str, x: str) -> set[str]:
-        """What a factor brings: x, a half, or both."""
+        """Returns which factors an operand contributes: x, a half, or both."""
         if name == x:
             return {"x"}
         if self._is(name, 0.5):
@@ -127,7 +127,7 @@ class _Finder:
         return next((name for name in node.inputs if name != known.outputs[0]), "")
 
     def _is(self, name: str, number: float) -> bool:
-        """Whether a name stands for a constant number."""
+        """Returns whether a name stands for a constant number."""
         array = self._graph.constants.get(name)
         return (
             array is not None

@@ -51,12 +51,12 @@ class _Way(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def times(self) -> int:
-        """How many steps there are."""
+        """Returns the number of steps."""
         return self.x.shape[0]
 
     @property
     def batches(self) -> int:
-        """How many sequences there are."""
+        """Returns the number of sequences."""
         return self.x.shape[1]
 
     def state(self, place: int) -> Value:

@@ -47,7 +47,7 @@ class _Axis(msgspec.Struct, frozen=True, eq=False):
     part: tuple[float, float] = (0.0, 1.0)
 
     def places(self) -> Array:
-        """Where the entries of the result lie over those of the input."""
+        """Returns the positions of the result's entries over those of the input."""
         places = np.arange(self.after, dtype=np.float64)
         half = (places + 0.5) / self.scale - 0.5
         last = self.before - 1
@@ -216,7 +216,7 @@ def _resized(scope: OnnxScope, node: OnnxNode, x: Value, place: int, axis: _Axis
 
 
 def _matrix(node: OnnxNode, axis: _Axis) -> Array:
-    """How much of each entry of the input goes into each of the result."""
+    """Returns the weight of each input entry for each entry of the result."""
     mode, places = str(node.attribute("mode", "nearest")), axis.places()
     matrix = np.zeros((axis.after, axis.before))
     nearest = _nearest_places(node, axis).astype(np.int64)

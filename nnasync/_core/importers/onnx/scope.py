@@ -150,7 +150,7 @@ class OnnxScope:
     # -- reading
 
     def has(self, node: OnnxNode, position: int) -> bool:
-        """Whether an operator's input is there."""
+        """Returns whether an operator's input is there."""
         return position < len(node.inputs) and bool(node.inputs[position])
 
     def array(self, name: str) -> Array | None:
@@ -219,7 +219,7 @@ class OnnxScope:
         return self.value(node.inputs[position])
 
     def knows(self, name: str) -> bool:
-        """Whether a name has its value."""
+        """Returns whether a name has its value."""
         return name in self._values
 
     def operand(self, name: str) -> Value | None:
@@ -269,7 +269,7 @@ class OnnxScope:
         return tuple(found.shape)
 
     def target(self, step: Step) -> Target | None:
-        """How a step's result is quantized, if that is all that happens to it."""
+        """Returns how a step's result is quantized, if nothing else uses it; else None."""
         node = self._followers.get(step.output)
         if node is None or node.type != "QuantizeLinear" or self._uses[step.output] != 1:
             return None

@@ -140,7 +140,7 @@ def _wanted(graph: OnnxGraph, phases: Mapping[int, int]) -> set[str]:
 
 
 def _failing(graph: OnnxGraph, ports: Mapping[str, OnnxPort]) -> dict[int, str]:
-    """Why operators are not translated, by index.
+    """Returns why operators are not translated, by index.
 
     Raises ModelError if that is not found out soon, and as soon as it is seen not to pay.
     """

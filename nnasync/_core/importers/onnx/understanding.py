@@ -40,7 +40,7 @@ def with_labels(message: Any, model: Model) -> Model:
 
 
 def metadata_of(message: Any) -> Metadata:
-    """How the images of a file are normalized; nothing where it has not one input of images."""
+    """Returns how the images of a file are normalized; empty unless its one input is images."""
     names = {tensor.name for tensor in message.graph.initializer}
     ports = [value for value in message.graph.input if value.name not in names]
     images = [len(value.type.tensor_type.shape.dim) == _IMAGE_AXES for value in ports]

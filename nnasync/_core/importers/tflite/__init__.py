@@ -130,7 +130,7 @@ def signatures(path: _Path) -> tuple[SignatureDescription, ...]:
 
 
 def metadata(path: _Path) -> Metadata:
-    """What a file says of its inputs and outputs; raises ModelError where the file is broken."""
+    """Returns the metadata of a file's inputs and outputs; raises ModelError if it is broken."""
     memory = _mapped(path)
     return _metadata(memory, _parts(path, memory))
 

@@ -122,7 +122,7 @@ def _named(handles: dict[int, str], operator: OperatorInfo) -> str:
 
 
 def _first_values(file: File, data: memoryview, once: set[int]) -> dict[str, bytes | None]:
-    """What CALL_ONCE assigns first, by name; None is what is no constant."""
+    """Returns the values that CALL_ONCE assigns, by name; None where one is no constant."""
     found: dict[str, bytes | None] = {}
     for number in once:
         graph, handles = file.graphs[number], dict[int, str]()

@@ -20,7 +20,7 @@ def _parts(tensors: Tensors, operator: OperatorInfo, one: str, other: str) -> tu
 
 
 def _part(tensors: Tensors, number: int) -> _Build:
-    """What builds a subgraph of the file."""
+    """Returns a function that builds a subgraph of the file."""
 
     def build(builder: ControlFlow, *inputs: Value) -> Sequence[Value]:
         return tensors.part(number, builder, inputs)

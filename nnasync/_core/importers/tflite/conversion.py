@@ -86,7 +86,10 @@ class _Conversion:
         return self._file.graphs[number]
 
     def _first(self, number: int) -> dict[str, Array]:
-        """What a subgraph assigns to variables; raises ModelError where it needs a run for that."""
+        """Returns the values that a subgraph assigns to variables.
+
+        Raises ModelError if it must run.
+        """
         tensors = self.tensors(number, ModelBuilder())
         first: dict[str, Array] = {}
         for operator in tensors.graph.operators:
@@ -103,7 +106,7 @@ class _Conversion:
 
 
 def untranslated(file: File, number: int) -> list[str]:
-    """Each kind of operator of a subgraph that no converter takes, with its count and the reason.
+    """Returns each kind of operator that no converter takes, with its count and the reason.
 
     Operators that may be computed while the file is read are left out.
     """

@@ -40,7 +40,7 @@ ACTIVATIONS: dict[int, FusedActivationFunc] = {
 
 
 def refuse_fused(graph: Graph, operator: OperatorInfo) -> str | None:
-    """Why the fused activation of an operator has no counterpart, or None."""
+    """Returns why the fused activation of an operator has no counterpart, or None."""
     activation = operator.options.get("FusedActivationFunction", 0)
     if activation not in ACTIVATIONS:
         return f"with fused activation {activation}"
@@ -48,7 +48,7 @@ def refuse_fused(graph: Graph, operator: OperatorInfo) -> str | None:
 
 
 def refuse_nothing(graph: Graph, operator: OperatorInfo) -> str | None:
-    """None: the types decide alone."""
+    """Returns None, since the types alone decide."""
     return None
 
 
@@ -107,12 +107,12 @@ def target_of(shape: Shape, x: Value) -> Shape:
 
 
 def with_shape(tensor: Tensor, shape: Shape) -> Tensor:
-    """The same type and quantization with another shape."""
+    """Returns a tensor of the same type and quantization with another shape."""
     return msgspec.structs.replace(tensor, shape=shape, value=None)
 
 
 def reshaped(tensors: Tensors, x: Value, shape: Shape) -> Value:
-    """The same numbers in another shape."""
+    """Returns the same numbers in another shape."""
     if x.shape == shape:
         return x
     return tensors.builder.operation(OperationType.RESHAPE, x, int32_array(shape), like=x)

@@ -44,7 +44,7 @@ def _number(number: float) -> Array:
 
 
 def _plain(type: OperationType, *further: Input) -> Convert:
-    """All inputs as they are, and then these parameters."""
+    """Returns a converter that passes all inputs as they are, and then these parameters."""
 
     def convert(tensors: Tensors, operator: OperatorInfo) -> None:
         values = [tensors.input(operator, place) for place in range(len(operator.inputs))]
@@ -142,7 +142,7 @@ def _floor_division(tensors: Tensors, operator: OperatorInfo) -> None:
 
 
 def _remainder(tensors: Tensors, operator: OperatorInfo) -> None:
-    """What is left of a division that rounds down; of integers."""
+    """Converts FLOOR_MOD of integers: the remainder of a division that rounds down."""
     a, b = tensors.input(operator, 0), tensors.input(operator, 1)
     quotient = tensors.builder.operation(_T.DIV, a, b, 0)
     product = tensors.builder.operation(_T.MUL, quotient, b, 0)

@@ -31,7 +31,7 @@ Fold = Callable[[OperatorInfo, list[Array]], Any]
 
 
 def fold(tensors: Tensors, operator: OperatorInfo) -> bool:
-    """Whether the outputs of an operator were computed; raises ModelError where they cannot be."""
+    """Computes an operator's outputs if it can; returns whether. Raises ModelError if it must."""
     if operator.name == "SHAPE":
         return _shape(tensors, operator)
     compute = FOLDS.get(operator.name)
@@ -58,7 +58,7 @@ def fold(tensors: Tensors, operator: OperatorInfo) -> bool:
 
 
 def may_fold(tensors_type: str, operator: OperatorInfo) -> bool:
-    """Whether an operator with outputs of a type may turn out to be computed here."""
+    """Returns whether an operator with outputs of a type may turn out to be computed here."""
     return operator.name == "SHAPE" or (operator.name in FOLDS and tensors_type in _INTEGERS)
 
 

@@ -118,7 +118,7 @@ def _both_ways(
 
 
 def refuse_recurrent(graph: Graph, operator: OperatorInfo, states: tuple[int, ...]) -> str | None:
-    """Why states or activation of a recurrent operator have no counterpart, or None."""
+    """Returns why states or activation of a recurrent operator have no counterpart, or None."""
     for position in states:
         if position >= len(operator.inputs) or operator.inputs[position] < 0:
             return "without a state"

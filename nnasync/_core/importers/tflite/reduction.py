@@ -48,7 +48,7 @@ def _reduction(type: OperationType) -> Convert:
 
 
 def _index_of(type: OperationType) -> Convert:
-    """Where the largest or smallest number is, along an axis."""
+    """Returns a converter to the index of the largest or smallest number along an axis."""
 
     def convert(tensors: Tensors, operator: OperatorInfo) -> None:
         x, (axis,) = tensors.input(operator, 0), tensors.constant(operator, 1)

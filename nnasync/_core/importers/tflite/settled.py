@@ -84,7 +84,7 @@ def check_replaceable(graph: Graph) -> None:
 
 
 def is_settled(graph: Graph) -> bool:
-    """Whether all results have the stated shapes where all inputs have.
+    """Returns whether all results have the stated shapes where all inputs have.
 
     Only the number of examples may be open, and where an output leaves it open an input does, too.
     """
@@ -107,12 +107,12 @@ def is_settled(graph: Graph) -> bool:
 
 
 def _open_places(info: TensorInfo) -> list[int]:
-    """Which dimensions a tensor leaves open."""
+    """Returns the indexes of the dimensions that a tensor leaves open."""
     return [place for place, size in enumerate(info.open_shape) if not size]
 
 
 def _depends(operator: OperatorInfo, integers: set[int]) -> bool:
-    """Whether the shapes of results may depend on values; `integers` are those computed."""
+    """Returns whether the shapes of results may depend on values; `integers` are those computed."""
     if operator.name.split()[0] in _FOUND_BY_VALUES:
         return True
     return bool(integers) and operator.name not in _OF_ANY_NUMBERS

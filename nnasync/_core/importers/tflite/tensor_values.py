@@ -116,7 +116,7 @@ class Tensors:
         self.builder.output(name, self.required(index))
 
     def described(self, index: int) -> Tensor:
-        """What the file says of a tensor, without its value.
+        """Returns a tensor as the file describes it, without its value.
 
         A shape that the file leaves open is not known, whatever the file fills in.
         """
@@ -221,7 +221,7 @@ class Tensors:
         return self._constant(index, Tensor(type=tensor.type, shape=tensor.shape, scale=scale))
 
     def is_given(self, operator: OperatorInfo, position: int) -> bool:
-        """Whether an operator's input is there and holds anything."""
+        """Returns whether an operator's input is there and holds anything."""
         if position >= len(operator.inputs) or operator.inputs[position] < 0:
             return False
         return 0 not in self.graph.tensors[operator.inputs[position]].shape
@@ -348,7 +348,7 @@ class Tensors:
             )
 
     def _stored(self, index: int) -> Tensor:
-        """What the file says of a tensor that is seen from outside, so that its bytes matter.
+        """Returns the description of a tensor that is seen from outside, so that its bytes matter.
 
         One of INT32 has a scale where an operator asks for it; elsewhere that says nothing.
         """
@@ -392,7 +392,7 @@ def _per_channel(index: int, info: TensorInfo) -> Tensor:
 
 
 def dequantized_numbers(info: TensorInfo, numbers: Array) -> Array:
-    """What the numbers of a quantized tensor stand for, as float32."""
+    """Returns the real values of a quantized tensor's numbers, as float32."""
     scales, zero_points = info.quantization.scales, info.quantization.zero_points
     if not scales or len(zero_points) not in (0, 1, len(scales)):
         raise ModelError(f'tensor "{info.name}" is {info.type} without quantization')

@@ -76,7 +76,7 @@ class TensorInfo(Struct, frozen=True, gc=False):
 
     @property
     def scales(self) -> tuple[float, ...]:
-        """Its scales, none where it is not quantized."""
+        """Returns its scales; none where it is not quantized."""
         return self.quantization.scales
 
 
@@ -175,7 +175,7 @@ class _Reader:
 
     @property
     def _where(self) -> str:
-        """What is being read."""
+        """Returns the place in the file that is being read, for messages."""
         return " ".join(map(str, self._at))
 
     def _read(self) -> File:
@@ -387,7 +387,7 @@ class _Reader:
         return indices
 
     def _parameters(self, name: str, kind: int, place: int) -> dict[str, Option]:
-        """All parameters of an operator, with the schema's defaults."""
+        """Returns all parameters of an operator, with the schema's defaults."""
         expected = PARAMETERS.get(name, "")
         if not expected:
             return {}
@@ -413,7 +413,7 @@ class _Reader:
 
 @functools.cache
 def _lists(options: str) -> Sequence[str]:
-    """Those of the parameters in a table that are no single number."""
+    """Returns the names of the parameters that are lists."""
     return [
         field
         for field, (_, type, _) in fields(TABLES[options]).items()

@@ -34,7 +34,7 @@ _Compute = Callable[[Tensors, OperatorInfo, list[Value]], Value]
 
 
 def _through(compute: _Compute, count: int = 1) -> Convert:
-    """So many inputs as floats, what is computed of them, and that as bytes."""
+    """Returns a converter that computes on so many dequantized inputs, and quantizes the result."""
 
     def convert(tensors: Tensors, operator: OperatorInfo) -> None:
         given = [dequantized(tensors, tensors.input(operator, place)) for place in range(count)]

@@ -47,7 +47,7 @@ class _Site:
 
     @property
     def shapes(self) -> list[Shape]:
-        """Those of all inputs that there are."""
+        """Returns the shapes of all inputs that are there."""
         indexes = self.operator.inputs
         return [self.shape(place) for place, index in enumerate(indexes) if index >= 0]
 
@@ -132,7 +132,7 @@ def _unknown(site: _Site) -> Sequence[float]:
 
 
 def _broadcast(site: _Site) -> Sequence[float]:
-    """Of shapes that are stretched to each other."""
+    """Returns the sizes of shapes that are broadcast to each other."""
     shapes = site.shapes
     if all(shape == shapes[0] for shape in shapes):
         return shapes[0]
@@ -142,12 +142,12 @@ def _broadcast(site: _Site) -> Sequence[float]:
 
 
 def _as_first(site: _Site) -> Sequence[float]:
-    """Of the shape of the first input."""
+    """Returns the sizes of the first input."""
     return site.shape(0)
 
 
 def _reduced(site: _Site) -> Sequence[float]:
-    """Where sizes stay in their places."""
+    """Returns the sizes of a reduction."""
     sizes = list(site.shape(0))
     for axis in site.numbers(1) if site.option("KeepDims") else _unknown(site):
         sizes[int(axis)] = 1
@@ -166,7 +166,7 @@ def _reshaped(site: _Site) -> Sequence[float]:
 
 
 def _listed(place: int) -> Callable[[_Site], Sequence[float]]:
-    """Of the shape that a constant gives."""
+    """Returns a function that gives the sizes stated by a constant input."""
     return lambda site: site.numbers(place)
 
 
@@ -195,7 +195,7 @@ def _range(site: _Site) -> Sequence[float]:
 
 
 def _in_blocks(site: _Site) -> Sequence[float]:
-    """Of SPACE_TO_BATCH_ND: what is padded."""
+    """Returns the sizes of the padded input of SPACE_TO_BATCH_ND."""
     batch, *sizes = site.shape(0)
     around: list[list[float]] = np.reshape(site.numbers(2), (-1, 2)).tolist()
     more = [sum(each) for each in around] + [0] * (len(sizes) - len(around))
@@ -216,7 +216,7 @@ def _pooled(site: _Site) -> Sequence[float]:
 
 
 def _in_windows(site: _Site, high: int, wide: int, channels: int) -> Sequence[float]:
-    """Of windows that reach so far beyond their first row and column."""
+    """Returns the sizes of windows that reach so far beyond their first row and column."""
     batch, rows, columns, _ = site.shape(0)
     if site.option("Padding") != _SAME:
         rows, columns = rows - high, columns - wide

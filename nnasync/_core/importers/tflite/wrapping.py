@@ -195,7 +195,7 @@ def _shapes(graph: Graph, interface: Interface, *, is_replaceable: bool) -> list
 
 
 def _has_variables(file: File) -> bool:
-    """Whether operators of a file keep values by name."""
+    """Returns whether operators of a file keep values by name."""
     return any(each.name == _VARIABLE for graph in file.graphs for each in graph.operators)
 
 
@@ -382,13 +382,13 @@ def _check_repeats(graph: Graph, operator: OperatorInfo, data: memoryview) -> No
 
 
 def _overruns(graph: Graph, operator: OperatorInfo) -> bool:
-    """Whether LiteRT writes beyond a tensor: SVDF takes its state for one of 16 bits."""
+    """Returns whether LiteRT writes beyond a tensor: SVDF takes its state for one of 16 bits."""
     state = operator.inputs[4] if operator.name == "SVDF" and len(operator.inputs) > 4 else -1
     return state >= 0 and graph.tensors[state].type == "INT8"
 
 
 def _remedy(name: str, why_not: str) -> str:
-    """Why an operator is run by nobody here, and what would run it."""
+    """Returns why an operator is run by nobody here, and what would run it."""
     if name == _EDGE_TPU:
         return "compiled for an Edge TPU; load the file that it was compiled from"
     if name.startswith(_FLEX):
@@ -456,7 +456,7 @@ def _with_main(file: File, content: memoryview, number: int) -> bytes:
 
 
 def _vector(data: bytearray, table: int, field: int) -> int:
-    """Where the vector in a field of a table begins: the layout of flatbuffers."""
+    """Returns where a table's vector begins, by the layout of flatbuffers."""
     (back,) = struct.unpack_from("<i", data, table)
     (offset,) = struct.unpack_from("<H", data, table - back + 4 + 2 * field)
     place = table + offset
