@@ -200,7 +200,7 @@ def extension_of(entries: Sequence[ExtensionNameAndPrefix], type: int) -> tuple[
 def operation_key(
     entries: Sequence[ExtensionNameAndPrefix], type: int
 ) -> int | tuple[str, int] | None:
-    """What an operation type of a model is looked up by in tables of operations.
+    """Returns what an operation type of a model is looked up by in tables of operations.
 
     That is the type itself, or the name of the extension and the type within it; None where the
     model names no extension.
@@ -361,7 +361,7 @@ class Registry:
         return tuple(ExtensionNameAndPrefix(*entry) for entry in self._prefixes.items())
 
     def operand_type(self, type: int) -> ExtensionOperandType:
-        """What a device says of a type with a prefix from here; ModelError if none does."""
+        """Returns what a device says of a type with a prefix from here; ModelError if none does."""
         found = extension_of(self.entries(), type)
         if found is None:
             raise ModelError(f"operand type {type:#x}: no extension has prefix {prefix_of(type)}")

@@ -76,7 +76,7 @@ class Fence:
 
     @property
     def done(self) -> bool:
-        """Whether the fence is signaled or failed, for good."""
+        """Returns whether the fence is signaled or failed, for good."""
         return self.status is not _PENDING
 
     def signal(self) -> bool:

@@ -312,7 +312,7 @@ class BlockingNet(_Blocking[R]):
         self._loop.call(functools.partial(self._inner.warm_up, *arrays, runs=runs))
 
     def report(self) -> Report:
-        """Where the model runs, and why, and what fell back so far."""
+        """Returns where the model runs, and why, and what fell back so far."""
         report: Report = self._loop.call(self._inner.report)
         return report
 

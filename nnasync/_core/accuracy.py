@@ -82,7 +82,7 @@ def computes_in_half(model: Model) -> bool:
 def golden_criterion(
     type: int, *, half: bool = False, test: str = "", suite: str = ""
 ) -> Criterion:
-    """What golden data of a type allows; `half` as `computes_in_half` says of the model.
+    """Returns the tolerance of golden data of a type; `half` is from `computes_in_half`.
 
     Large networks, which tests and suites reveal by their names, may be three steps off.
     """

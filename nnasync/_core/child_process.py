@@ -82,7 +82,7 @@ class ChildProcess:
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended, as far as is known."""
+        """Returns whether it has ended, as far as is known."""
         return self._process.poll() is not None
 
     @property

@@ -48,11 +48,11 @@ class Deadline(hal.Struct, frozen=True, order=True):
 
     @property
     def passed(self) -> bool:
-        """Whether the deadline is over now."""
+        """Returns whether the deadline is over now."""
         return time.monotonic_ns() >= self.at_ns
 
     def passed_at(self, now_ns: int) -> bool:
-        """Whether the deadline is over at `now_ns`."""
+        """Returns whether the deadline is over at `now_ns`."""
         return now_ns >= self.at_ns
 
     def remaining_ns(self, now_ns: int | None = None) -> int:
@@ -98,7 +98,7 @@ def _without_unit(unnamed: Sequence[object], unknown: Mapping[str, object]) -> s
 
 
 def due_ns(deadline: Deadline) -> int | None:
-    """When it is; None for what an application gave in place of a deadline and is none."""
+    """Returns the time of a deadline; None for what an application gave that is no deadline."""
     return deadline.at_ns if deadline.__class__ is Deadline else None
 
 
@@ -253,7 +253,7 @@ class EarliestAlarm:
 
     @property
     def is_armed(self) -> bool:
-        """Whether it is to ring."""
+        """Returns whether it is to ring."""
         return self._alarm is not None
 
     def arm(self, at_ns: int) -> None:

@@ -89,7 +89,7 @@ class KnownDevice:
 
     @property
     def caches_late(self) -> bool:
-        """Whether it may write cache files after it prepared a model."""
+        """Returns whether it may write cache files after it prepared a model."""
         return self.answers.caches_late
 
 
@@ -175,7 +175,7 @@ def begun_at(config: ExecutionConfig, at_ns: int) -> ExecutionConfig:
 
 
 def failed_info(fence: Fence) -> ExecutionInfo | None:
-    """What is told of a fenced execution that failed; None where its fence was signaled.
+    """Returns the info of a fenced execution that failed; None where its fence was signaled.
 
     Raises BadState while the fence is pending.
     """

@@ -43,7 +43,7 @@ class Heap:
 
     @property
     def is_due(self) -> bool:
-        """Whether it is time to give something back."""
+        """Returns whether it is time to give something back."""
         if self._trim is None or not self._rounds:
             return False
         return self._clock() >= self._rests_until_ns

@@ -34,7 +34,7 @@ class Lag:
         self._at_ns = now_ns
 
     def estimate_ns(self, now_ns: int) -> float:
-        """What a wake-up that is posted now takes at least."""
+        """Returns the least time that a wake-up posted now takes."""
         least_ns = self._least_ns
         if least_ns <= 0:
             return 0.0

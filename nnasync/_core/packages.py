@@ -57,7 +57,7 @@ def version_of(distribution: str) -> str | None:
 
 
 def is_importable(module: str) -> bool:
-    """Whether there is a module of this name at the top level; it is not imported."""
+    """Returns whether there is a module of this name at the top level; it is not imported."""
     if module in sys.modules:
         return sys.modules[module] is not None
     return any(finder.find_spec(module, None) is not None for finder in sys.meta_path)

@@ -21,7 +21,7 @@ _MODE = 0o700
 
 
 def state_folder() -> str:
-    """Where the state of this user is kept; the folder need not exist yet."""
+    """Returns where the state of this user is kept; the folder need not exist yet."""
     wanted = os.environ.get("NNASYNC_STATE_DIR")
     if wanted:
         return wanted
@@ -32,7 +32,7 @@ def state_folder() -> str:
 
 
 def socket_folder() -> str:
-    """Where sockets of this user's programs are; the folder need not exist yet."""
+    """Returns where sockets of this user's programs are; the folder need not exist yet."""
     base = os.environ.get("XDG_RUNTIME_DIR", "")
     if os.path.isabs(base):
         return os.path.join(base, "nnasync")

@@ -135,7 +135,7 @@ class Wakeup:
             return None
 
     def is_current(self) -> bool:
-        """Whether it is that of the loop that runs in this thread.
+        """Returns whether it is that of the loop that runs in this thread.
 
         Raises BadState in a child of the process whose loop it is.
         """
@@ -151,7 +151,7 @@ class Wakeup:
         return Wakeup.current() is self
 
     def is_undisturbed(self) -> bool:
-        """Whether this loop runs here what nothing cancels, as far as few looks tell.
+        """Returns whether this loop runs here what nothing cancels, as far as few looks tell.
 
         That is a callback, or a task. Never on trio; `is_current` and `cancellation_pending` tell
         it exactly.
@@ -184,7 +184,7 @@ class Wakeup:
 
     @property
     def is_inherited(self) -> bool:
-        """Whether its loop is that of the process that this one was forked from."""
+        """Returns whether its loop is that of the process that this one was forked from."""
         return self._home is _nowhere
 
     def leave_to_parent(self) -> None:
@@ -406,7 +406,7 @@ async def yield_now() -> None:
 
 
 def current_task() -> object:
-    """What identifies the running task of asyncio; None on other loops and outside of tasks."""
+    """Returns the running asyncio task; None on other loops and outside of tasks."""
     try:
         return _current_task()
     except RuntimeError:
@@ -449,7 +449,7 @@ async def in_thread(
     enters_engine: bool = False,
     start: Callable[[threading.Thread], Awaitable[object]] | None = None,
 ) -> T:
-    """What `work` returns or raises on a daemon thread of its own, which is named.
+    """Returns what `work` returns or raises on a daemon thread of its own, which is named.
 
     The end of the interpreter waits for what enters an engine, and for nothing else. `start` starts
     the thread from another one; otherwise the loop stands still until the thread has its first
@@ -492,7 +492,7 @@ def _backend() -> Any:
 
 
 def _scope_cancelled(task: asyncio.Task[Any]) -> bool:
-    """Whether a scope of anyio is cancelled around the task.
+    """Returns whether a scope of anyio is cancelled around the task.
 
     Reads the backend's own table, at a fifth of the cost of the public query, which it falls back
     to should the table look different.

@@ -51,7 +51,7 @@ def status_of(error: errors.NNError) -> HTTPStatus:
 
 
 def text_of(error: errors.NNError) -> str:
-    """What a client is told of an error: of a device that fails, not the inside."""
+    """Returns the text of an error for clients, which does not reveal a device's insides."""
     is_ours = status_of(error) == HTTPStatus.INTERNAL_SERVER_ERROR
     return _UNSAID if is_ours else str(error)
 

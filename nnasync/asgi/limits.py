@@ -59,7 +59,7 @@ class Wishes(hal.Struct, frozen=True):
 
 
 def wishes_of(headers: Mapping[str, str], limits: Limits) -> Wishes:
-    """What a request gets by its headers, whose names are in lower case, and by its limits.
+    """Returns a request's deadline and priority, by its headers (in lower case) and its limits.
 
     Raises InvalidArgument for a header that makes no sense.
     """

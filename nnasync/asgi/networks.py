@@ -66,7 +66,7 @@ class Call:
 
     @property
     def deadline(self) -> Deadline | None:
-        """By when a call that begins now has to be answered."""
+        """Returns by when a call that begins now has to be answered."""
         if self._wishes.timeout_ns is None:
             return None
         began_ns = now_ns() if self._arrived_ns is None else self._arrived_ns
@@ -235,7 +235,10 @@ async def _made(runtime: Runtime, name: str, source: Source) -> Any:
 
 
 def _arrival_ns(connection: HTTPConnection) -> int | None:
-    """When a request arrived; None for a websocket, whose calls have a time each."""
+    """Returns the time at which a request arrived.
+
+    It is None for a websocket, whose calls have times of their own.
+    """
     if connection.scope["type"] == "websocket":
         return None
     arrived_ns = connection.scope.get(ARRIVED)

@@ -68,7 +68,7 @@ class BurstController:
 
     @property
     def is_prompt(self) -> bool:
-        """Whether `ask` may have an answer at once."""
+        """Returns whether `ask` may have an answer at once."""
         return self._prompt is not None
 
     def encode(self, request: Request) -> bytes:

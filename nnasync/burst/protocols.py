@@ -105,11 +105,11 @@ class BurstLine(Protocol):
 
     @property
     def is_hot(self) -> bool:
-        """Whether the device is in its fast state for this burst."""
+        """Returns whether the device is in its fast state for this burst."""
 
     @property
     def may_hang(self) -> bool:
-        """Whether the device may give no answer, so that deadlines must be watched here."""
+        """Returns whether the device may give no answer, so that deadlines must be watched here."""
 
     def ask(self, request: Request, config: ExecutionConfig) -> Outcome | Awaited | None:
         """Have it executed at once where nothing is under way; None: it is to be sent.

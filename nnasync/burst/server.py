@@ -172,7 +172,7 @@ class BurstServer:
                 self._held.discard(held)
 
     def _behind(self) -> Fence | None:
-        """What the next execution waits for: all before it, also behind one that failed."""
+        """Returns a fence for all executions so far, even after one that failed."""
         if not (self._ordered and self._held):
             return None
         with self._lock:
@@ -209,7 +209,7 @@ class BurstServer:
 
 
 def _config_of(packet: BurstRequest) -> ExecutionConfig:
-    """How a request is to be executed; its loops end."""
+    """Returns the configuration of a request; its loops end."""
     loop_timeout_ns = packet.loop_timeout_ns
     if not 0 <= loop_timeout_ns <= MAXIMUM_LOOP_TIMEOUT_NS:
         loop_timeout_ns = min(max(loop_timeout_ns, 0), MAXIMUM_LOOP_TIMEOUT_NS)

@@ -13,7 +13,7 @@ _BAR_COLUMNS = 64
 
 
 def memory_text(model: Model) -> str:
-    """How the reference lays out one execution: bytes, sharing, and each block's lifetime.
+    """Returns a text on the memory of one execution: bytes, sharing, and lifetimes of blocks.
 
     Raises ModelError where the memory is known only when the model runs.
     """

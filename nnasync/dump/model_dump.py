@@ -118,7 +118,7 @@ def _operation_text(model: Model, subgraph: Subgraph, operation: Operation) -> s
 
 
 def _parameter_names(model: Model, subgraph: Subgraph, operation: Operation) -> list[str]:
-    """What the operation's signature calls its inputs; empty where it is not known."""
+    """Returns the signature's names of an operation's inputs; empty where they are unknown."""
     known = find_operation(model, operation.type)
     types = [subgraph.operands[index].type for index in operation.inputs]
     for signature in known.signatures if known is not None else ():

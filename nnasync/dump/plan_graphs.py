@@ -21,7 +21,7 @@ _PLAIN = "#f2f2f2"
 
 
 def plan_dot(model: Model, report: Report) -> str:
-    """Who runs which step of a compiled model, as a digraph; arguments are those of `plan_text`."""
+    """Returns a digraph of which device runs which step; arguments are those of `plan_text`."""
     return outline_dot(outline(model, report.pin))
 
 

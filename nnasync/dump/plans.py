@@ -49,7 +49,7 @@ def outline(model: Model, pin: str) -> PlanOutline:
 
 
 def plan_text(model: Model, report: Report) -> str:
-    """Who runs which step of a compiled model and why, what else was considered, what was not.
+    """Returns a text on which device runs which step, why, and what else was considered.
 
     `report` is `net.report()` of a network that was compiled of this model; raises InvalidArgument
     for one of another model.
@@ -115,7 +115,7 @@ def _roles(step: PartitionStep) -> tuple[str, ...]:
 
 
 def _operations(model: Model, step: PartitionStep) -> str:
-    """Each operation of a few; of many how often each kind occurs."""
+    """Returns the operations of a step: each of a few, else how often each kind occurs."""
     operations = [model.main.operations[index] for index in step.operations]
     names = [operation_title(model, each) for each in operations]
     if len(names) <= _FEW:
@@ -135,7 +135,7 @@ def _ranges(indexes: Sequence[int]) -> str:
 
 
 def _wire(partitioned: PartitionedModel, wire: Wire, step: int) -> str:
-    """What is at the end of a wire: its operand, size, and where it comes from or goes."""
+    """Returns a text on the end of a wire: its operand, size, and where it leads."""
     main = partitioned.model.main
     if wire.place is WireEnd.BOUNDARY:
         boundary = partitioned.boundaries[wire.index]

@@ -25,7 +25,7 @@ def reference(subgraph: Subgraph, index: int) -> str:
 
 
 def users(subgraph: Subgraph) -> tuple[list[list[int]], list[list[int]]]:
-    """For each operand the operations that write it and those that read it."""
+    """Returns for each operand the operations that write it, and those that read it."""
     writers: list[list[int]] = [[] for _ in subgraph.operands]
     readers: list[list[int]] = [[] for _ in subgraph.operands]
     for position, operation in enumerate(subgraph.operations):

@@ -72,7 +72,7 @@ def fit(outputs: Sequence[Target], shapes: Sequence[Shape]) -> list[Array]:
 
 
 def _too_small(outputs: Sequence[Target], shapes: Sequence[Shape]) -> OutputInsufficientSize:
-    """What says of each output whether its memory suffices for these shapes."""
+    """Returns the error that says of each output whether its memory suffices."""
     found = tuple(
         OutputShape(shape, not isinstance(output, OutputBuffer) or output.array(shape) is not None)
         for output, shape in zip(outputs, shapes, strict=True)
@@ -137,7 +137,7 @@ class Plan(Protocol):
         """
 
     def reads_in_place(self, array: Array) -> bool:
-        """Whether `bind` takes this input as it is; else it is copied before each run.
+        """Returns whether `bind` takes this input as it is; else it is copied before each run.
 
         Asked about inputs whose memory is read-only, and about images with padded rows: only the
         rows are apart, and each has its padding behind it, the last too.
@@ -176,7 +176,7 @@ class EngineBase(Protocol):
     """
 
     def why_not(self, model: Model) -> Sequence[str | None] | None:
-        """For each operation of the main subgraph a short reason why it is not supported.
+        """Returns for each operation of the main subgraph a short reason why it is not supported.
 
         None means that it is supported, or that no reason is known. Reports and errors show it as
         "MUL: the reason".
@@ -188,7 +188,7 @@ class EngineBase(Protocol):
         return
 
     def loading_ns(self) -> int:
-        """How long that import took in this process."""
+        """Returns how long that import took in this process."""
         return 0
 
 
@@ -213,7 +213,7 @@ class Engine(EngineBase, Protocol):
         """Performance figures, as ratios to the reference."""
 
     def supported_operations(self, model: Model) -> list[bool]:
-        """For each operation of the main subgraph, whether this engine can run it."""
+        """Returns for each operation of the main subgraph whether this engine can run it."""
 
     def compile(self, model: Model, preference: ExecutionPreference) -> Plan:
         """Compile a whole model; raises the typed error that says why not."""

@@ -45,7 +45,7 @@ _PLAN, _CALL = _members(Plan), _members(BoundCall)
 
 
 def problems(engine: object) -> tuple[str, ...]:
-    """What an object lacks to be an `Engine`, in words; nothing if it is one.
+    """Returns what an object lacks to be an `Engine`, in words; empty if it lacks nothing.
 
     One with `lowerings`, or one of the three things that caching takes, needs what belongs to them.
     """
@@ -60,7 +60,7 @@ def problems(engine: object) -> tuple[str, ...]:
 
 
 def seems_engine(thing: object) -> bool:
-    """Whether an object was meant as an engine: it has a method that devices have not."""
+    """Returns whether an object was meant as an engine: it has a method that devices have not."""
     thing = thing if isinstance(thing, type) else type(thing)
     return hasattr(thing, "supported_operations") or hasattr(thing, "compile")
 

@@ -123,17 +123,17 @@ def number_size(name: str) -> int:
 
 
 def is_extension(type: int) -> bool:
-    """Whether an operand or operation type belongs to a vendor extension."""
+    """Returns whether an operand or operation type belongs to a vendor extension."""
     return type > 0xFFFF
 
 
 def is_scalar(type: int) -> bool:
-    """Whether an operand type has no dimensions by its nature."""
+    """Returns whether an operand type has no dimensions by its nature."""
     return type in _SCALARS or (isinstance(type, SizedType) and not type.is_tensor)
 
 
 def is_constant(operand: Operand) -> bool:
-    """Whether the model itself holds the operand's value."""
+    """Returns whether the model itself holds the operand's value."""
     return operand.lifetime in (
         OperandLifeTime.CONSTANT_COPY,
         OperandLifeTime.CONSTANT_REFERENCE,
@@ -151,12 +151,12 @@ def dtype_of(type: int) -> np.dtype[Any]:
 
 
 def has_dtype(type: int) -> bool:
-    """Whether an element of this operand type has a numpy type."""
+    """Returns whether an element of this operand type has a numpy type."""
     return type in _NUMPY_TYPES or isinstance(type, SizedType)
 
 
 def is_fully_specified(type: int, dimensions: Sequence[int]) -> bool:
-    """Whether every dimension is known, so that the size in bytes is."""
+    """Returns whether every dimension is known, so that the size in bytes is."""
     return is_scalar(type) or (len(dimensions) > 0 and 0 not in dimensions)
 
 
@@ -240,14 +240,14 @@ def combine_dimensions(first: Shape, second: Shape) -> Shape | None:
 
 
 def has_dimensions(shape: Sequence[int], stated: Sequence[int]) -> bool:
-    """Whether a shape is as stated, where 0 and an empty list of dimensions are unknown."""
+    """Returns whether a shape is as stated, where 0 and an empty list of dimensions are unknown."""
     return not stated or (
         len(stated) == len(shape) and all(a in (0, b) for a, b in zip(stated, shape, strict=True))
     )
 
 
 def is_quantized(type: int) -> bool:
-    """Whether a tensor type is one of the two asymmetric 8-bit types."""
+    """Returns whether a tensor type is one of the two asymmetric 8-bit types."""
     return type in (OperandType.TENSOR_QUANT8_ASYMM, OperandType.TENSOR_QUANT8_ASYMM_SIGNED)
 
 

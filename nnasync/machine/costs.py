@@ -42,7 +42,7 @@ class Spread(Struct, frozen=True):
 
     @classmethod
     def of(cls, samples_ns: Sequence[int]) -> Spread:
-        """Of one sample or more."""
+        """Computes the spread of one or more samples."""
         ordered = sorted(samples_ns)
         last = len(ordered) - 1
         return cls(ordered[round(_LOW * last)], ordered[round(_HIGH * last)])
@@ -178,7 +178,7 @@ def _chill() -> float:
 
 
 def _noise() -> float:
-    """By which part figures of the same work differ from the middle one, most of them."""
+    """Returns the relative deviation from the median that most figures of equal work stay below."""
     data = np.ones(_WARM_WORDS, np.float32)
     turns = [
         sorted(_pass_ns(data) for _ in range(_PASSES))[_PASSES // 2]

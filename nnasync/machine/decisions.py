@@ -65,7 +65,7 @@ class Decisions(Struct, frozen=True):
 
 
 def decide(costs: Costs | None, stall_budget_ns: int) -> Decisions:
-    """What follows from costs, or from the usual ones as long as they are not known.
+    """Returns the decisions that follow from costs, or from usual ones where costs are unknown.
 
     An execution goes to a worker where the hop costs a twentieth of its time or less: holding the
     loop up for longer gains nothing that can be noticed. Whatever hops cost, the loop is held up by

@@ -97,7 +97,7 @@ def read_facts(root: str = _ROOT) -> MachineFacts:
 
 
 def cores_allowed(root: str = _ROOT) -> int:
-    """How many executions can run at once: the processors of this process, as far as its quota."""
+    """Returns how many executions can run at once, by affinity and quota of this process."""
     count = len(affinity()) or os.cpu_count() or 1
     quota = _quota_at(root)
     return count if quota is None else max(1, min(count, math.ceil(quota)))
@@ -112,7 +112,7 @@ def affinity() -> frozenset[int]:
 
 @functools.cache
 def processor_flags() -> frozenset[str]:
-    """What a processor of x86 says that it has; empty for others and where it is not told."""
+    """Returns the flags of an x86 processor; empty for others and where they are unknown."""
     if platform.machine() not in ("x86_64", "AMD64"):
         return frozenset()
     return _processor(_ROOT)[1]
@@ -130,7 +130,7 @@ def _processor(root: str) -> tuple[str, frozenset[str]]:
 
 
 def _physical(root: str, cores: frozenset[int]) -> int:
-    """How many different cores these processors are, by who shares one with whom."""
+    """Returns how many physical cores these processors are."""
     siblings = set()
     for core in cores:
         told = text_of(root, _PROCESSORS, f"cpu{core}", "topology", "thread_siblings_list")
@@ -217,7 +217,7 @@ def _limit(name: str) -> int | None:
 
 
 def _capacity(folder: str) -> int | None:
-    """What the file system of a folder may hold; None where there is no such folder."""
+    """Returns the size of a folder's file system; None where there is no such folder."""
     try:
         found = os.statvfs(folder)
     except (OSError, AttributeError):

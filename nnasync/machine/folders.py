@@ -32,7 +32,7 @@ class FolderFacts(Struct, frozen=True):
 
 
 def examine_folder(purpose: str, path: str) -> FolderFacts:
-    """What there is to know of a folder; a file is made in it and removed, if it exists."""
+    """Examines a folder; makes and removes a file in it, if the folder exists."""
     path = os.path.abspath(path)
     exists = os.path.isdir(path)
     place = path if exists else _existing(path)

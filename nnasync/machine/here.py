@@ -21,7 +21,7 @@ class Here:
 
     @property
     def may_poll(self) -> bool:
-        """Whether who looks for an answer leaves a core to the one who makes it.
+        """Returns whether who looks for an answer leaves a core to the one who makes it.
 
         Not on one core, nor where the quota of the container is one core or less: looking would use
         up the time in which the answer is to be made.

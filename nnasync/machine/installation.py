@@ -52,7 +52,7 @@ class Installation(Struct, frozen=True):
 
 
 def read_installation() -> Installation:
-    """What runs here."""
+    """Returns the versions of Python, nnasync and packages that run here."""
     try:
         requirements = metadata.requires("nnasync") or []
     except metadata.PackageNotFoundError:
@@ -106,7 +106,7 @@ def _parsed(text: str) -> tuple[str, str, str] | None:
 
 
 def fits(version: str, wanted: str) -> bool:
-    """Whether a version is among those that are wanted, such as ">=2.60,<2.61"."""
+    """Returns whether a version is among those that are wanted, such as ">=2.60,<2.61"."""
     return all(_fits(version, each.strip()) for each in wanted.split(",") if each.strip())
 
 

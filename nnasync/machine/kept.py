@@ -56,7 +56,7 @@ def costs_here(folder: str | os.PathLike[str], *, again: bool = False) -> Costs:
 
 
 def digest() -> str:
-    """All that the costs depend on, as far as the system tells it."""
+    """Returns a digest of everything on which the costs depend, as far as the system tells."""
     python = f"{platform.python_implementation()} {platform.python_version()}"
     return f"{machine()} {platform.release()} {python} {cores_allowed()}"
 

@@ -46,7 +46,7 @@ class CpuMeter:
         return self._between(self._start, self._sample())
 
     def lap(self) -> Busy:
-        """The same, and the next period begins where this one ends."""
+        """Returns the reading of this period, and begins the next one."""
         start, self._start = self._start, self._sample()
         return self._between(start, self._start)
 

@@ -33,7 +33,7 @@ class Obstacle(Struct, frozen=True):
 
 
 def find_obstacles(facts: MachineFacts, costs: Costs) -> tuple[Obstacle, ...]:
-    """What stands in the way on a machine, the worst first."""
+    """Returns the obstacles of a machine, the worst first."""
     return tuple(found for check in _CHECKS for found in check(facts, costs))
 
 

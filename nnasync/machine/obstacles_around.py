@@ -14,7 +14,7 @@ _LITTLE_BYTES = 64 << 20
 
 
 def find_obstacles_around(found: Surroundings) -> tuple[Obstacle, ...]:
-    """What stands in the way around a program, the worst first."""
+    """Returns the obstacles around a program, the worst first."""
     return tuple(obstacle for check in _CHECKS for obstacle in check(found))
 
 

@@ -27,7 +27,7 @@ class Peripheral(Struct, frozen=True):
 
 
 def cameras(root: str = "/") -> list[Peripheral]:
-    """What Video4Linux has, in the order of its numbers: a camera may be there more than once."""
+    """Returns Video4Linux's devices in the order of their numbers; a camera may have several."""
     try:
         names = os.listdir(os.path.join(root, _CAMERAS))
     except OSError:
@@ -37,7 +37,7 @@ def cameras(root: str = "/") -> list[Peripheral]:
 
 
 def microphones(root: str = "/") -> list[Peripheral]:
-    """What ALSA can record from, in the order of its cards."""
+    """Returns the devices that ALSA can record from, in the order of their cards."""
     found = []
     for line in text_of(root, _SOUNDS).splitlines():
         named = _SOUND.match(line)

@@ -42,7 +42,7 @@ def read_surroundings(
     root: str = "/",
     wait: Callable[[], object] = lambda: time.sleep(_WATCHED_S),
 ) -> Surroundings:
-    """What is around on this machine, or on the one whose files lie below a folder.
+    """Examines the surroundings on this machine, or on one whose files lie below a folder.
 
     `caches` are folders of `cache_dir=` that are examined beside that of the state. Other processes
     are watched while `wait` blocks, by default for a fifth of a second.

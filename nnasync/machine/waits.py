@@ -30,7 +30,7 @@ class WaitMeter:
 
 
 def _sample() -> dict[str, tuple[int, int]]:
-    """What each thread ran and waited, in nanoseconds; empty where the system does not tell."""
+    """Returns run and wait times of each thread in nanoseconds; empty where they are unknown."""
     found: dict[str, tuple[int, int]] = {}
     try:
         threads = os.listdir(_TASKS)

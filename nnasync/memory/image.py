@@ -84,12 +84,12 @@ class ImageLayout(Struct, frozen=True):
 
     @property
     def is_rgb(self) -> bool:
-        """Whether it is one plane of pixels, RGB or RGBA."""
+        """Returns whether it is one plane of pixels, RGB or RGBA."""
         return self.format in _CHANNELS
 
     @property
     def planes(self) -> tuple[Plane, ...]:
-        """Where the planes are."""
+        """Returns the places of the planes."""
         if self.is_rgb:
             return (Plane(0, (self.height, self.width, self.channels), self.row_stride),)
         half = ((self.height + 1) // 2, (self.width + 1) // 2)

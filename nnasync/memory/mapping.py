@@ -43,7 +43,7 @@ class MemoryStatistics(msgspec.Struct, frozen=True):
 
 
 def statistics() -> MemoryStatistics:
-    """What this process has mapped now."""
+    """Returns the sizes of what this process has mapped now."""
     live = list(_live.values())
     return MemoryStatistics(
         pools=len(live),
@@ -113,7 +113,7 @@ def check_size(fd: int, size: int, offset: int) -> None:
 
 
 def is_sealed(fd: int) -> bool:
-    """Whether this memory can no longer be made smaller."""
+    """Returns whether this memory can no longer be made smaller."""
     try:
         return bool(fcntl.fcntl(fd, fcntl.F_GET_SEALS) & _F_SEAL_SHRINK)
     except (OSError, AttributeError):

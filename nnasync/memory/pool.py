@@ -230,17 +230,17 @@ class Pool:
 
     @property
     def is_private(self) -> bool:
-        """Whether only this process can use it; False when closed."""
+        """Returns whether only this process can use it; False when closed."""
         return self._fd == _PRIVATE
 
     @property
     def readable(self) -> bool:
-        """Whether its handle says that it may be read."""
+        """Returns whether its handle says that it may be read."""
         return bool(self.prot & mmap.PROT_READ)
 
     @property
     def writable(self) -> bool:
-        """Whether it may be written."""
+        """Returns whether it may be written."""
         return bool(self.prot & mmap.PROT_WRITE)
 
     @property
@@ -254,7 +254,7 @@ class Pool:
 
     @property
     def closed(self) -> bool:
-        """Whether `close` was called."""
+        """Returns whether `close` was called."""
         return self._fd == _CLOSED
 
     @property

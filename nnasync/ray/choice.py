@@ -31,7 +31,7 @@ class Wish(Struct, frozen=True):
 
 
 def wish_of(headers: Mapping[str, str], age_s: float) -> Wish:
-    """What a request wants that came so long ago; what makes no sense is for the replica to say."""
+    """Returns the wish of a request that came so long ago; the replica refuses bad headers."""
     try:
         timeout_ns = timeout_ns_of(headers.get(TIMEOUT_HEADER, ""))
         priority = priority_of(headers.get(PRIORITY_HEADER, ""))

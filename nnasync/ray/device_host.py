@@ -33,7 +33,7 @@ class DeviceHost:
         threading.Thread(target=self._run, name="nnasync-device-host", daemon=True).start()
 
     def address(self) -> str:
-        """Where the device is served; raises why it is not."""
+        """Returns the address of the service; raises why there is none."""
         return self._address.result()
 
     def pid(self) -> int:

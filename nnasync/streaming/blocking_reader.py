@@ -62,7 +62,7 @@ class Reading:
 
     @property
     def has_limit(self) -> bool:
-        """Whether a time limit applies to the current operation."""
+        """Returns whether a time limit applies to the current operation."""
         return self._limit_s is not None
 
     @property
@@ -121,7 +121,7 @@ class Pipe:
 
 
 def is_pipe(path: str) -> bool:
-    """Whether reading this file may wait for somebody: a pipe or a character device."""
+    """Returns whether reading this file may wait for somebody: a pipe or a character device."""
     try:
         mode = os.stat(path).st_mode
     except (OSError, ValueError):

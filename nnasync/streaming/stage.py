@@ -266,7 +266,7 @@ class Stage:
 
     @property
     def account(self) -> Account:
-        """Where the items are now."""
+        """Returns where the items are now."""
         return self._ledger.account
 
     def statistics(self) -> StreamStatistics:

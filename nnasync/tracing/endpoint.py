@@ -81,7 +81,7 @@ class Endpoint:
 
     @property
     def url(self) -> str:
-        """Where the metrics are, while it is open."""
+        """Returns the address of the metrics, while it is open."""
         if self._socket is not None:
             return f"unix:{self._socket}"
         return f"http://{HOST}:{self.port}/metrics"

@@ -22,7 +22,7 @@ class Measured(Protocol):
 
     @property
     def tracer(self) -> Tracer:
-        """Where instruments are installed."""
+        """Returns the tracer, in which instruments are installed."""
 
     def statistics(self) -> msgspec.Struct:
         """Numbers now, and since the start."""

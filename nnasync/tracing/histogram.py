@@ -30,7 +30,7 @@ class Histogram:
         self.total_s += seconds
 
     def samples(self, labels: tuple[tuple[str, str], ...]) -> Iterator[Sample]:
-        """Its samples in a family."""
+        """Yields the histogram's samples for a family."""
         reached = 0
         for bound_s, count in zip((*self._bounds_s, math.inf), self.counts, strict=True):
             reached += count

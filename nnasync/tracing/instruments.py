@@ -40,7 +40,7 @@ class Traced(Protocol):
 
     @property
     def name(self) -> str:
-        """What runs: "NETWORK on DEVICE"."""
+        """Returns what is executed, as "NETWORK on DEVICE"."""
 
     @property
     def priority(self) -> Priority:
@@ -48,15 +48,15 @@ class Traced(Protocol):
 
     @property
     def ready_ns(self) -> int:
-        """When it entered the queue; 0 before."""
+        """Returns when it entered the queue; 0 before."""
 
     @property
     def launched_ns(self) -> int:
-        """When it was made; earlier than `ready_ns` if it waited for fences."""
+        """Returns when it was made; earlier than `ready_ns` if it waited for fences."""
 
     @property
     def active_ns(self) -> int:
-        """How long it has run so far."""
+        """Returns how long it has run so far."""
 
 
 class Signal(Protocol):

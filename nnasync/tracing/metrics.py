@@ -28,7 +28,7 @@ _ANSWERED = "NONE"
 
 
 def render(statistics: msgspec.Struct | None, *collectors: Collector) -> str:
-    """All metrics as text; the numbers of `statistics` come first, then those of collectors.
+    """Returns all metrics as text: those of `statistics`, then those of the collectors.
 
     What several collectors have of one name is one family: a name may be there once.
     """

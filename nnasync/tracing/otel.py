@@ -210,7 +210,7 @@ class SpanInstrument(Instrument):
             self._entry(task).events.append((event, at_ns))
 
     def _entry(self, task: Traced) -> _Open:
-        """What is known of an execution; the oldest go where too many are never answered."""
+        """Returns the entry of an execution; drops the oldest where too many stay open."""
         known = self._open.get(_key(task))
         if known is None:
             known = self._open[_key(task)] = _Open()

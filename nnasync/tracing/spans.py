@@ -84,12 +84,12 @@ def span(
 
 
 def belongs_to(tracer: _Tracer) -> None:
-    """What engines mark on the current thread is for this tracer, from now on."""
+    """Assigns what engines mark on the current thread to this tracer, from now on."""
     _here.tracers = (*_here.tracers, weakref.ref(tracer))
 
 
 def leaves(tracer: _Tracer) -> None:
-    """It is no longer, and the tracer listens no more: its runtime is closed."""
+    """Ends that: the tracer listens no more, because its runtime is closed."""
     listens(tracer, is_one=False)
     _here.tracers = tuple(each for each in _here.tracers if each() not in (None, tracer))
 

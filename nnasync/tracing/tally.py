@@ -41,7 +41,7 @@ class Final(Protocol):
 
     @property
     def done(self) -> bool:
-        """Whether it is final."""
+        """Returns whether it is final."""
 
     def add_callback(self, callback: Callable[[Any], object]) -> None:
         """Call back, on whichever thread, once it is final."""
@@ -71,7 +71,7 @@ class Tally:
             self.ended(fence.error, deadline)
 
     def outcomes(self) -> dict[tuple[str, str], int]:
-        """How often which outcome with which reason was there so far."""
+        """Returns how often each outcome with its reason occurred so far."""
         with self._lock:
             found = dict(self._elsewhere)
         key = ("completed", "")
@@ -147,7 +147,7 @@ def outcome_of(error: BaseException, deadline_ns: int | None = None) -> tuple[st
 
 
 def _stage(error: errors.MissedDeadline, deadline_ns: int | None) -> str:
-    """Where a deadline was missed, if the error does not say so itself."""
+    """Returns where a deadline was missed, if the error does not say so itself."""
     if isinstance(error, errors.MissedDeadlineTransient):
         return "running"
     is_early = deadline_ns is not None and time.monotonic_ns() < deadline_ns

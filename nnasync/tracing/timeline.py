@@ -62,12 +62,12 @@ class Timeline(Instrument):
 
     @property
     def records(self) -> tuple[Span | Flow, ...]:
-        """All that was recorded, both ends of a fence between processes as one flow."""
+        """Returns all records; both ends of a fence between processes are one flow."""
         return tuple(_joined(self._records.copy()))
 
     @property
     def dropped(self) -> int:
-        """How many records had to go because there were more than `limit`."""
+        """Returns how many records were dropped because there were more than `limit`."""
         return self._dropped
 
     def record(self, name: str, track: str, start_ns: int, end_ns: int, **args: Any) -> None:
@@ -178,7 +178,7 @@ class Timeline(Instrument):
             signals.append((place, begun_ns, max(begun_ns + 1, time.monotonic_ns())))
 
     def _departed(self, name: str, fence: Signal) -> None:
-        """The same for a fence that is waited for elsewhere."""
+        """Records the departure of a fence that another process waits for."""
         if fence.error is None:
             now_ns = time.monotonic_ns()
             place = TrackPlace(threading.current_thread().name, self._here.process)

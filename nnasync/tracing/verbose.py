@@ -54,7 +54,7 @@ class Vlog:
             _make_visible()
 
     def is_on(self, tag: str) -> bool:
-        """Whether lines of this tag are written."""
+        """Returns whether lines of this tag are written."""
         return tag in self._on
 
     def _warn(self, words: Iterable[str]) -> None:
@@ -74,7 +74,7 @@ def _line(tag: str) -> Callable[..., None]:
 
 
 def _unheard(_: logging.LogRecord) -> bool:
-    """Whether the program has given the root logger no handler."""
+    """Returns whether the program has given the root logger no handler."""
     return not logging.getLogger().handlers
 
 

@@ -104,7 +104,7 @@ class Directory:
         return fd
 
     def has(self, name: str) -> bool:
-        """Whether there is something of that name."""
+        """Returns whether there is something of that name."""
         try:
             os.stat(name, dir_fd=self._fd, follow_symlinks=False)
         except OSError:

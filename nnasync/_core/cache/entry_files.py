@@ -27,7 +27,7 @@ _KIND_NAMES = {FileKind.MODEL: "model", FileKind.DATA: "data"}
 
 
 def entry_handles(directory: Directory, token: bytes, record: Record, cipher: Cipher | None) -> Hit:
-    """All files of an entry in sealed memory; raises Rejected for the first that does not fit.
+    """Returns all files of an entry in sealed memory; raises Rejected for the first misfit.
 
     The time of its first file says when the entry was last used.
     """
@@ -49,7 +49,10 @@ def entry_contents(
     cipher: Cipher | None,
     found: Callable[[], object] | None = None,
 ) -> Contents:
-    """The same in memory of this process; `found` is called when all files are there."""
+    """Returns all files of an entry in memory of this process.
+
+    `found` is called when all files are there. Raises Rejected for the first that does not fit.
+    """
     token = record.named_by(token)
     with contextlib.ExitStack() as opened:
 
@@ -126,7 +129,7 @@ def load_each(record: Record, one: Callable[[FileKind, int, FileRecord], int]) -
 def _explained(
     one: Callable[[int, FileRecord], T], kind: FileKind, index: int, file: FileRecord
 ) -> T:
-    """What `one` answers; raises Rejected with the name of the file."""
+    """Returns the result of `one`; adds the name of the file to what it raises as Rejected."""
     where = f"file {index} of the {_KIND_NAMES[kind]} cache"
     try:
         return one(index, file)

@@ -40,7 +40,7 @@ class Content:
 
     @property
     def total_bytes(self) -> int:
-        """What all entries take on the disk."""
+        """Returns the size of all entries on the disk."""
         return sum(entry.bytes for entry in self.entries.values())
 
 

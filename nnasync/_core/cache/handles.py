@@ -132,7 +132,7 @@ class HandleCache:
         )
 
     def load(self, token: bytes, model_fds: Sequence[int], data_fds: Sequence[int]) -> Hit | Miss:
-        """What `save` wrote with this token, copied to sealed memory, or why not.
+        """Returns what `save` wrote with this token, in sealed memory, or why it cannot.
 
         Raises InvalidArgument for a token that is not 32 bytes.
         """
@@ -150,7 +150,7 @@ class HandleCache:
         return Miss(reason)
 
     def _find(self, token: bytes) -> list[Record]:
-        """What was saved with a token, and what had been saved before it was amended."""
+        """Returns the record of a token, and the one from before it was amended, if any."""
         with self._ledger.reading(self._place) as rows:
             found = [rows.find(token), rows.find(spare_token(token))] if rows else []
         records = [record for record in found if record is not None]
@@ -163,7 +163,7 @@ class HandleCache:
 
 
 def _loaded(record: Record, model_fds: Sequence[int], data_fds: Sequence[int]) -> Hit:
-    """What is in these handles, if it is what the record says; raises Rejected."""
+    """Returns the contents of these handles if the record matches; raises Rejected otherwise."""
     handles = {FileKind.MODEL: model_fds, FileKind.DATA: data_fds}
 
     def one(kind: FileKind, index: int, file: FileRecord) -> int:

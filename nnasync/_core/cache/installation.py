@@ -24,7 +24,7 @@ class Installation:
         self.folder = folder
 
     def path(self, name: str) -> str:
-        """Of a file in the folder."""
+        """Returns the path of a file in the folder."""
         return os.path.join(self.folder, name)
 
     def secret(self) -> bytes | None:

@@ -103,7 +103,7 @@ class Store:
         *,
         found: Callable[[], object] | None = None,
     ) -> Contents | Miss:
-        """The same for a reader of this process, who needs no descriptors.
+        """Returns an entry to a reader of this process, who needs no descriptors.
 
         `found` is called when there is an entry, before what is in it is read, which takes longer.
         """
@@ -166,7 +166,7 @@ class Store:
         return AESGCM(hmac.digest(secret, b"nnasync cache encryption", "sha256"))
 
     def generation(self, key: CacheKey) -> bytes:
-        """Which writing of an entry is there, whatever its state; empty where there is none."""
+        """Returns a value that changes with each writing of an entry; empty where there is none."""
         with contextlib.suppress(Rejected), self._ledger.reading(self._place()) as rows:
             record = _current(rows, derive_token(key)) if rows else None
             return record.generation if record else b""

@@ -80,7 +80,7 @@ def read(
     cipher: Cipher | None = None,
     bound: bytes = b"",
 ) -> bytes:
-    """What a record promises, as `load` has it, but in memory of this process."""
+    """Returns the contents that a record promises, as `load`, in memory of this process."""
     # The interpreter lock is taken back once for all of it: whoever imports modules meanwhile
     # is not disturbed, and disturbs nothing.
     data = b"".join(_digested(chunks(fd, offset, file.size, file.size), kind, file.digest))
@@ -116,7 +116,7 @@ def save(
 
 
 def chunks(fd: int, offset: int, size: int, chunk_bytes: int = _CHUNK_BYTES) -> Iterator[bytes]:
-    """So many bytes of a file in pieces; raises OSError, and Rejected where there are fewer."""
+    """Yields so many bytes of a file in pieces; raises OSError, and Rejected if there are fewer."""
     end = offset + size
     while offset < end:
         chunk = os.pread(fd, min(chunk_bytes, end - offset), offset)

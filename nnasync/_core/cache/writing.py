@@ -29,7 +29,7 @@ class Writing:
 
     @property
     def fds(self) -> tuple[int, ...]:
-        """All descriptors."""
+        """Returns all descriptors."""
         return self.model_fds + self.data_fds
 
     def abandon(self, reason: str) -> None:
@@ -45,7 +45,7 @@ class Writing:
 
     @contextlib.contextmanager
     def explained(self) -> Iterator[None]:
-        """What goes wrong in the block is the reason, and the files are closed."""
+        """Closes the files if the block fails, and keeps the error as the reason."""
         try:
             yield
         except Rejected as error:

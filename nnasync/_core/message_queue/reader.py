@@ -46,7 +46,7 @@ class QueueReader(QueueEnd[Consumer, DoorbellWaiter]):
 
     @property
     def polling_ns(self) -> int:
-        """How long it looks for a packet before it parks, in nanoseconds; 0 parks at once.
+        """Returns how long it looks for a packet before it parks, in nanoseconds; 0 parks at once.
 
         Always 0 on processors other than x86-64.
         """

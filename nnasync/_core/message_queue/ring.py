@@ -172,7 +172,7 @@ class Producer(_Side):
         return start
 
     def reader_waits(self, since: int) -> bool:
-        """Whether the reader waits for what was written from position `since` on."""
+        """Returns whether the reader waits for what was written from position `since` on."""
         if not self._ordered:
             self.order()
             return True
@@ -251,7 +251,7 @@ class Consumer(_Side):
         self._words[_WANTS_DATA] = self.position + 1
 
     def writer_closed(self) -> bool:
-        """Whether the writer closed the ring; what it wrote before can still be read."""
+        """Returns whether the writer closed the ring; what it wrote before can still be read."""
         return self._words[_WRITER_CLOSED] != 0
 
     def writer_core(self) -> int:

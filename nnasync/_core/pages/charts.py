@@ -90,12 +90,12 @@ def legend(entries: Iterable[tuple[str, int, str]]) -> str:
 
 
 def across(place: float) -> float:
-    """Where a place of the upright scale's other axis is, in units of the picture."""
+    """Returns the position on the horizontal axis, in units of the picture."""
     return _LEFT + place * (WIDTH - _LEFT - _RIGHT)
 
 
 def up(place: float) -> float:
-    """Where a place of the upright axis is."""
+    """Returns the position on the vertical axis, in units of the picture."""
     return HEIGHT - _BOTTOM - place * (HEIGHT - _TOP - _BOTTOM)
 
 
@@ -122,7 +122,7 @@ def _frame(x: Scale, y: Scale, x_label: str) -> str:
 
 
 def _thinned(ticks: list[tuple[float, str]], is_words: bool) -> list[tuple[float, str]]:
-    """Those that do not run into one another."""
+    """Returns the ticks that do not overlap."""
     kept: list[tuple[float, str]] = []
     for place, label in ticks:
         if kept and not is_words:

@@ -40,7 +40,7 @@ def chips(entries: dict[str, object]) -> str:
 
 
 def warning(told: str) -> str:
-    """What a reader must not miss."""
+    """Returns a warning that a reader must not miss, as HTML."""
     return f'<p class="warning">{text(told)}</p>'
 
 

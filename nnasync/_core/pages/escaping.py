@@ -6,5 +6,5 @@ import html
 
 
 def text(value: object) -> str:
-    """What somebody wrote, safe within HTML, in quotes too."""
+    """Returns a text escaped for HTML, in quotes too."""
     return html.escape(str(value), quote=True)

@@ -25,7 +25,7 @@ class Scale(Protocol):
     """Places of values from 0 to 1, and ticks with their labels."""
 
     def at(self, value: float | str) -> float:
-        """Where a value is."""
+        """Returns the position of a value, from 0 to 1."""
         ...
 
     def ticks(self) -> list[tuple[float, str]]:
@@ -34,14 +34,14 @@ class Scale(Protocol):
 
 
 class Linear:
-    """From `low` to `high`, evenly."""
+    """A linear scale from `low` to `high`."""
 
     def __init__(self, low: float, high: float) -> None:
         self.low = low
         self.high = high if high > low else low + 1.0
 
     def at(self, value: float | str) -> float:
-        """Where a value is; what is beyond an end is there."""
+        """Returns the position of a value; one beyond an end is at that end."""
         return _clipped((float(value) - self.low) / (self.high - self.low))
 
     def ticks(self) -> list[tuple[float, str]]:
@@ -56,14 +56,14 @@ class Linear:
 
 
 class Logarithmic:
-    """From `low` to `high`, both above 0; a factor takes the same room everywhere."""
+    """A logarithmic scale from `low` to `high`, both above 0."""
 
     def __init__(self, low: float, high: float) -> None:
         self.low = low
         self.high = high if high > low else low * 2
 
     def at(self, value: float | str) -> float:
-        """Where a value is; what is beyond an end is there."""
+        """Returns the position of a value; one beyond an end is at that end."""
         number = max(float(value), self.low)
         return _clipped(math.log(number / self.low) / math.log(self.high / self.low))
 
@@ -89,11 +89,11 @@ class Nines:
         self.count = max(count, 1.0)
 
     def at(self, value: float | str) -> float:
-        """Where a share is."""
+        """Returns the position of a share."""
         return _clipped(-math.log10(max(1.0 - float(value), 1e-12)) / self.count)
 
     def ticks(self) -> list[tuple[float, str]]:
-        """None, the half, and each further nine."""
+        """Returns the ticks 0, one half, and each further nine."""
         shares = [0.0, 0.5, *(1 - 10.0**-n for n in range(1, math.floor(self.count + 1e-9) + 1))]
         return [(self.at(share), f"{100 * share:.10g} %") for share in shares]
 
@@ -106,11 +106,11 @@ class Swept:
         self._values = values
 
     def at(self, value: float | str) -> float:
-        """Where the other scale has it."""
+        """Returns the position that the other scale gives the value."""
         return self._scale.at(value)
 
     def ticks(self) -> list[tuple[float, str]]:
-        """Each value."""
+        """Returns a tick for each value."""
         return [(self.at(value), f"{value:g}") for value in self._values]
 
 
@@ -125,7 +125,7 @@ class Words:
         return (self._words.index(str(value)) + 0.5) / len(self._words)
 
     def ticks(self) -> list[tuple[float, str]]:
-        """Each word."""
+        """Returns a tick for each word."""
         return [(self.at(word), word) for word in self._words]
 
 

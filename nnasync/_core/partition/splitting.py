@@ -76,7 +76,7 @@ def all_steps(partitioned: PartitionedModel) -> tuple[PartitionStep, ...]:
 
 
 def assignment_of(partitioned: PartitionedModel) -> Assignment:
-    """What `split` made the steps of."""
+    """Returns what `split` made the steps of."""
     return Assignment(
         _owners(partitioned),
         {each.subgraph: _owners(each) for each in all_bodies(partitioned)},
@@ -182,7 +182,7 @@ class _Flow:
                     self.readers.setdefault(operand, set()).add(step)
 
     def reads(self, step: int, operand: int) -> bool:
-        """Whether the step reads what it does not write itself."""
+        """Returns whether the step reads what it does not write itself."""
         return step in self.readers.get(operand, ()) and self.writer.get(operand) != step
 
     def handed_on(self) -> list[int]:

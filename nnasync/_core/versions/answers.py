@@ -70,7 +70,7 @@ async def examine(device: Any, *, patience_s: float = PATIENCE_S) -> Answers:
 
 
 def _asked(what: str, name: str, ask: Callable[[], object]) -> object:
-    """What an attribute says; raises GeneralFailure where reading it fails."""
+    """Returns the value of an attribute; raises GeneralFailure where reading it fails."""
     try:
         return ask()
     except Exception as error:

@@ -59,13 +59,13 @@ class Versioned(KnownDevice):
         self.errands = errands
 
     async def get_status(self) -> DeviceStatus:
-        """What the device says; OFFLINE once closed."""
+        """Returns the device's status; OFFLINE once closed."""
         if self._closed:
             return DeviceStatus.OFFLINE
         return DeviceStatus(await self._ask(self._inner.get_status))
 
     async def get_supported_operations(self, model: Model) -> tuple[bool, ...]:
-        """What the device says of the operations that its version can express; False of others.
+        """Returns the device's answers; False for what its version cannot express.
 
         Raises InvalidArgument if the model is not legal, GeneralFailure where the device fails.
         """

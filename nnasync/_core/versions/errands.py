@@ -134,7 +134,7 @@ class Errand(Generic[T]):
             self._scope.cancel()
 
     async def run(self) -> None:
-        """What the task does."""
+        """Does the work of the task."""
         try:
             if self.fence.done:
                 return
@@ -189,7 +189,7 @@ class Errands:
             self._drop_all()
 
     def begin_here(self, errand: Errand[Any]) -> None:
-        """The same from a task of the loop, without a detour."""
+        """Begins an errand from a task of the loop, without a detour."""
         if self._state == "open":
             self._spawn(errand.run)
         else:
@@ -215,7 +215,7 @@ class Errands:
 
     @property
     def is_on_loop(self) -> bool:
-        """Whether the calling thread is that of the loop."""
+        """Returns whether the calling thread is that of the loop."""
         return self._wakeup.thread_id == threading.get_ident()
 
     def make(
@@ -242,7 +242,7 @@ class Errands:
         work: Callable[[], Awaitable[T]],
         armed: Callable[[Errand[T]], object] = lambda errand: None,
     ) -> T:
-        """The same for another thread, which blocks; `armed` gets the errand before it begins.
+        """Has the loop do work for another thread, which blocks; `armed` gets the errand first.
 
         Raises BadState on the thread of the loop, which would wait for itself.
         """

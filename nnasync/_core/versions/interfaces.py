@@ -44,13 +44,13 @@ class OlderDevice(Protocol):
         """Version of the HAL that the device implements."""
 
     async def get_status(self) -> DeviceStatus:
-        """Whether the device takes work now."""
+        """Returns whether the device takes work now."""
 
     async def get_capabilities(self) -> Capabilities10 | Capabilities11 | Capabilities12:
         """Performance figures, as its version has them."""
 
     async def get_supported_operations(self, model: Model) -> Sequence[bool]:
-        """For each operation of the main subgraph, whether the device can run it."""
+        """Returns for each operation of the main subgraph whether the device can run it."""
 
     @property
     def prepare_model(self) -> Callable[..., Awaitable[Any]]:

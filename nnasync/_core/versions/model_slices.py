@@ -63,7 +63,7 @@ _lock = renewed_in_child(threading.Lock())
 
 
 def view_of(model: Model, version: HalVersion) -> View:
-    """How a HAL version sees a model, found once; raises ModelError if the model is not legal."""
+    """Returns a model as a HAL version sees it, found once; raises ModelError."""
     with _lock:
         views = _views(model)
         view = views.get(version)

@@ -226,7 +226,7 @@ class _Fenced:
 
 
 def _since(told: Timing, elapsed_ns: int) -> Timing:
-    """What the device told, within a time that was measured here."""
+    """Returns the device's time, within the time that was measured here."""
     if told.time_on_device_ns == NOT_AVAILABLE:
         return Timing(NOT_AVAILABLE, elapsed_ns)
     return Timing(told.time_on_device_ns, max(elapsed_ns, told.time_on_device_ns))

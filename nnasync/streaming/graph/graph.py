@@ -371,7 +371,7 @@ class Graph:
         return Stream(self, node, first._policy)
 
     def account(self) -> GraphAccount:
-        """Where every item is, or what became of it, by stage."""
+        """Returns where every item is, or what became of it, by stage."""
         return GraphAccount({name: node.account() for name, node in self._nodes.items()})
 
     def statistics(self, *stages: str) -> StreamStatistics:

@@ -84,7 +84,7 @@ class Node:
         self._is_over = False
 
     def account(self) -> Account:
-        """Where the items of this node are now."""
+        """Returns where the items of this node are now."""
         return self.ledger.account
 
     def statistics(self) -> StreamStatistics:

@@ -37,7 +37,7 @@ class Backoff(Struct, frozen=True):
             )
 
     def wait_s(self, failures: int, uniform: float) -> float | None:
-        """How long to wait after so many failures in a row, 1 at least; None to give up.
+        """Returns how long to wait after so many failures in a row, 1 at least; None to give up.
 
         `uniform` is a random number between 0 and 1.
         """

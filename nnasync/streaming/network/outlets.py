@@ -39,7 +39,7 @@ class Timing:
         self._has_times = has_times
 
     def captured_ns(self, frame: Any) -> int:
-        """When a frame of PyAV was captured, on the monotonic clock."""
+        """Returns when a frame of PyAV was captured, on the monotonic clock."""
         return self.clock.captured_ns(end_of(frame) if self._has_times else None, now_ns())
 
     def packet_ns(self, packet: Any) -> int:

@@ -120,7 +120,7 @@ class HopsOf(_Taken):
         self._owed: dict[Outcome, int] = {}
 
     def take_losses(self) -> dict[Outcome, int]:
-        """How many hops were lost since this was asked last; the track counts frames."""
+        """Returns how many hops were lost since this was asked last; the track counts frames."""
         lost = {}
         for outcome, frames in self._track.mailbox.take_losses().items():
             owed = self._owed.get(outcome, 0) + frames * self._frame_ns * self._rate_hz

@@ -175,7 +175,7 @@ def _agree(shape: Shape, stated: Shape) -> bool:
 
 
 def _shape_fault(targets: Sequence[Target], shapes: Sequence[Shape]) -> str | None:
-    """Why outputs of these shapes contradict what was asked for, or None."""
+    """Returns why outputs of these shapes contradict what was asked for, or None."""
     for position, (target, shape) in enumerate(zip(targets, shapes, strict=True)):
         if isinstance(target, OutputBuffer):
             expected = target.dimensions

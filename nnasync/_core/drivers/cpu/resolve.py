@@ -58,7 +58,7 @@ def _reason_within(
     known: dict[int, str | None],
     limit_bytes: int,
 ) -> str | None:
-    """Why a subgraph that an operation refers to cannot run."""
+    """Returns why a subgraph that an operation refers to cannot run."""
     targets = [
         subgraph.operands[index].location.offset
         for index in operation.inputs
@@ -79,7 +79,7 @@ def _reason_within(
 
 
 def _reason(model: Model, operation: hal.Operation, tensors: list[Tensor | None]) -> str | None:
-    """Why an operation cannot run; `tensors` is completed with what its rule infers."""
+    """Returns why an operation cannot run; `tensors` is completed with what its rule infers."""
     if find_operation(model, operation.type) is None:
         return "the reference has no kernels for it"
     try:

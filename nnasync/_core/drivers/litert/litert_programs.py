@@ -62,7 +62,7 @@ class LiteRTPrograms:
         return self.program(shapes), None
 
     def why_open(self) -> str:
-        """Why inputs may come in other shapes; empty where they may not."""
+        """Returns why inputs may come in other shapes; empty where they may not."""
         return why_open(self._model)
 
     def program(self, shapes: Shapes) -> LiteRTProgram:
@@ -96,7 +96,7 @@ class LiteRTPrograms:
 
 
 def _refusal(graph: LiteRTGraph, model: Model, node: Node | str) -> str | None:
-    """Why an operation cannot be lowered; None where it has been."""
+    """Returns why an operation cannot be lowered; None where it has been."""
     if isinstance(node, str):
         return node
     lower = _lowering(model, node)

@@ -46,7 +46,7 @@ class ModelFileSource(Protocol):
         """The file for these shapes, and an interpreter of it or None; raises ModelError."""
 
     def why_open(self) -> str:
-        """Why other shapes may come; empty where they may not."""
+        """Returns why other shapes may come; empty where they may not."""
 
 
 class LiteRTPlan(Plan):

@@ -88,7 +88,7 @@ class WholeFile:
         )
 
     def why_open(self) -> str:
-        """Why inputs may come in other shapes; empty where they may not."""
+        """Returns why inputs may come in other shapes; empty where they may not."""
         for position, index in enumerate(self._model.main.input_indexes):
             if 0 in _dimensions(self._model, index):
                 return f"the model leaves the shape of input {position} open"

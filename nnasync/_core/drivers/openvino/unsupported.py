@@ -43,7 +43,7 @@ def resolve(model: Model) -> tuple[list[Tensor | None], list[LoweringStep]]:
 
 
 def reason(model: Model, index: int) -> str | None:
-    """Why an operation of the main subgraph is not lowered; None if it is."""
+    """Returns why an operation of the main subgraph is not lowered; None if it is."""
     return resolve(model)[1][index].reason or None
 
 

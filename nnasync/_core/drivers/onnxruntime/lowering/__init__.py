@@ -57,7 +57,7 @@ def reasons(model: Model) -> list[str | None]:
 
 
 def reason(model: Model, index: int) -> str | None:
-    """Why an operation of the main subgraph is not taken, or None."""
+    """Returns why an operation of the main subgraph is not taken, or None."""
     return reasons(model)[index]
 
 
@@ -86,7 +86,7 @@ def lower(model: Model) -> bytes:
 
 
 def _reason(call: OperationCall, tensors: list[Tensor | None]) -> str | None:
-    """Why a call is not taken; its inputs are taken to be at hand."""
+    """Returns why a call is not taken; its inputs are taken to be at hand."""
     name = call.arguments.operation
     if call.key not in LOWERINGS:
         return f"{name} is not translated to ONNX"
