@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 
 ABOUT_TO_END = "the server is about to end"
 _NEVER_NS = 2**62
-"""A time-out that ends later is none."""
+"""A timeout that ends later is none."""
 _ALL: Sequence[tuple[int, RequestedOutput]] = ()
 
 
@@ -366,9 +366,9 @@ def _in_turn(heads: Sequence[bytes], values: Sequence[Array]) -> list[Any]:
 def _due(
     model: ServedModel, request: InferRequest, deadline: Deadline | None, begun_ns: int
 ) -> Deadline | None:
-    """Returns the earlier of the caller's deadline and that by the request's time-out.
+    """Returns the earlier of the caller's deadline and that by the request's timeout.
 
-    Where neither is stated the model's time-out holds, and its longest time-out limits all.
+    Where neither is stated the model's timeout holds, and its longest timeout limits all.
     """
     settings = model.settings
     limit_us: float = request.timeout_us

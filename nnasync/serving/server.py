@@ -156,7 +156,7 @@ class ModelServer:
     async def infer(
         self, request: InferRequest, *, client: str = "", deadline: Deadline | None = None
     ) -> InferAnswer:
-        """Answer a request by the earlier of `deadline` and its own time-out.
+        """Answer a request by the earlier of `deadline` and its own timeout.
 
         Raises ServingError and nothing else; to be cancelled where the client hangs up.
         """

@@ -90,12 +90,12 @@ def pack(
     *,
     channel_dim: int = 0,
     halves: Halves = Halves.UP,
-    centerd: bool = False,
+    centered: bool = False,
 ) -> Linear:
     """Packs filter and bias of arguments 0 (input), 1 (filter) and 2 (bias).
 
     `weights` is the filter's value as [terms, outputs]; per-channel scales belong to `channel_dim`.
-    It need not be contiguous. With `centerd`, inputs enter with their zero point already
+    It need not be contiguous. With `centered`, inputs enter with their zero point already
     subtracted.
     """
     source = arguments.tensor(0)
@@ -103,8 +103,8 @@ def pack(
     if not is_quantized(source.type):
         return Linear(weights, bias, _float_limits(fused))
     scales = _product_scales(arguments, channel_dim)
-    zero = 0 if centerd else source.zero_point
-    shifted = packed(lambda: _shifted(arguments, weights, centerd=centerd), weights.shape)
+    zero = 0 if centered else source.zero_point
+    shifted = packed(lambda: _shifted(arguments, weights, centered=centered), weights.shape)
     folded = packed(lambda: bias - zero * shifted.sum(axis=0, dtype=np.float64), bias.shape)
     multiplier = scales.astype(np.float64) / output.scale
     return Linear(
@@ -115,13 +115,13 @@ def pack(
     )
 
 
-def _shifted(arguments: Arguments, weights: Array, *, centerd: bool) -> Array:
+def _shifted(arguments: Arguments, weights: Array, *, centered: bool) -> Array:
     """Quantized weights less their zero point, in the narrowest float that sums them exactly."""
     source, filter = arguments.tensor(0), arguments.tensor(1)
     shifted = weights.astype(np.float64)
     shifted -= filter.zero_point if is_quantized(filter.type) else 0
     lowest, highest = quantized_range(source.type)
-    if centerd:
+    if centered:
         lowest, highest = lowest - source.zero_point, highest - source.zero_point
     exact = _bound(shifted, lowest, highest) < _EXACT
     return np.ascontiguousarray(shifted, np.float32 if exact else np.float64)

@@ -112,7 +112,7 @@ def _prepare(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:
     filter = arguments.value(1)
     fused = activation(arguments, position(arguments, "activation"))
     weights = filter.reshape(filter.shape[0], -1).T
-    linear = pack(arguments, weights, outputs[0], fused, halves=Halves.AWAY, centerd=True)
+    linear = pack(arguments, weights, outputs[0], fused, halves=Halves.AWAY, centered=True)
     kernel = _kernel(linear, image_shape(arguments), _window(arguments), arguments.tensor(0))
     return in_layout(arguments, outputs, kernel)
 
@@ -142,10 +142,10 @@ def _kernel(linear: Linear, shape: Shape, window: Window, source: Tensor) -> Ker
                     pixels = image[part]
                     products = scratch[0][: len(pixels)]
                     if linear.quantized:
-                        centerd = scratch[-1][: len(pixels)]
-                        yield copy(centerd, pixels)
-                        yield np.subtract, (centerd, zero, centerd)
-                        pixels = centerd
+                        centered = scratch[-1][: len(pixels)]
+                        yield copy(centered, pixels)
+                        yield np.subtract, (centered, zero, centered)
+                        pixels = centered
                     result = products.reshape(-1, taps * channels)
                     yield pixels.reshape(-1, terms).dot, (weights, result)
                     yield from _scatter(products, sums, window, part.start)

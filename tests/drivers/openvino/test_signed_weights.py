@@ -7,7 +7,7 @@ import pytest
 
 import nnasync as nn
 from nnasync._core.drivers.cpu import ReferenceEngine
-from nnasync._core.drivers.openvino.copies import centerd, fits, split
+from nnasync._core.drivers.openvino.copies import centered, fits, split
 from nnasync._core.drivers.openvino.signed_weights import narrowed
 from nnasync._core.model.graph import Value
 from nnasync._core.validation import subgraph_tensors, validate_model
@@ -109,7 +109,7 @@ def filters(model: nn.Model, type: int = OperationType.CONV_2D) -> list[Array]:
     for operation in model.main.operations:
         tensor = tensors[operation.inputs[1]]
         if operation.type == type and tensor is not None:
-            found.append(centerd(tensor))
+            found.append(centered(tensor))
     return found
 
 

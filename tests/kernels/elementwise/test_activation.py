@@ -108,7 +108,7 @@ SQUASHED: dict[OperationType, tuple[Callable[[float], float], int, int]] = {
 
 
 def squashed(operation: OperationType, x: int, scale: float) -> set[int]:
-    """What the rule may say of a centerd value; two results where the real one is near a half."""
+    """What the rule may say of a centered value; two results where the real one is near a half."""
     function, steps, zero = SQUASHED[operation]
     q, shift = quantize_multiplier(float(np.float32(scale)) * 2**27)
     radius = math.floor(Fraction(15 * 2**27, 2**shift))
@@ -135,7 +135,7 @@ def test_logistic_and_tanh_follow_the_fixed_point_rule(
 
 
 def hard_swish(x: int, scale: float, output_scale: float) -> int:
-    """The rule in 16 bits on a centerd value, less the output's zero point."""
+    """The rule in 16 bits on a centered value, less the output's zero point."""
     fine = np.float32(1 / 128) * np.float32(scale)
     wide = x * 128
     product, exponent = scaled16(wide, float(fine / np.float32(output_scale)))

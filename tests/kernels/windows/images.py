@@ -107,7 +107,7 @@ class Quantized:
             self.zero_w = int(rng.integers(info.min, info.max + 1))
 
     @property
-    def centerd(self) -> tuple[Array, Array]:
+    def centered(self) -> tuple[Array, Array]:
         """Input and filter without their zero points."""
         return self.x.astype(np.int64) - self.zero_x, self.w.astype(np.int64) - self.zero_w
 

@@ -126,7 +126,7 @@ def test_quantized_is_within_one_step_of_the_fixed_point_rule(
     inputs = arguments(case, depthwise, *given.tensors(nchw=case.nchw))
     operation = DEPTHWISE if depthwise else CONV
     (got,) = run(operation, *inputs, scale=given.scale_y, zero_point=given.zero_y)
-    expected = given.ruled(summed(*given.centerd, case, depthwise), case.fused)
+    expected = given.ruled(summed(*given.centered, case, depthwise), case.fused)
     difference = np.abs(got.astype(np.int64) - layout(expected, nchw=case.nchw))
     assert difference.max() <= (0 if depthwise else 1)
 

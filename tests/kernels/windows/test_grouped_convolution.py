@@ -92,7 +92,7 @@ def test_quantized_is_the_fixed_point_rule(
         scale=given.scale_y,
         zero_point=given.zero_y,
     )
-    expected = given.ruled(convolve(*given.centerd, pads, stride, groups=count), fused)
+    expected = given.ruled(convolve(*given.centered, pads, stride, groups=count), fused)
     np.testing.assert_array_equal(got, layout(expected, nchw=nchw))
 
 

@@ -92,7 +92,7 @@ def test_quantized_is_the_fixed_point_rule(
         scale=given.scale_y,
         zero_point=given.zero_y,
     )
-    expected = given.ruled(transpose_convolve(*given.centerd, pads, stride), fused)
+    expected = given.ruled(transpose_convolve(*given.centered, pads, stride), fused)
     np.testing.assert_array_equal(got, layout(expected, nchw=nchw))
 
 

@@ -24,7 +24,7 @@ many, so that with few channels a copy costs more than sums of real numbers do.
 """
 
 
-def centerd(weights: Tensor) -> Array:
+def centered(weights: Tensor) -> Array:
     """Constant weights less their zero point, int16."""
     if weights.value is None:
         raise ValueError("weights that are computed")
@@ -39,7 +39,7 @@ def fits(numbers: Array) -> bool:
 
 
 def split(numbers: Array, copied: Sequence[int]) -> Array:
-    """Centerd weights, channels last, for an image with copies of these channels behind its own.
+    """Centered weights, channels last, for an image with copies of these channels behind its own.
 
     Raises ValueError where they need more copies.
     """
@@ -143,7 +143,7 @@ class Copies:
     def _ask(self, operation: Operation) -> None:
         """Want copies of the channels whose weights are too large, as many as the largest needs."""
         filter = self._tensors[operation.inputs[1]]
-        numbers = centerd(filter) if filter is not None else np.zeros(0, np.int16)
+        numbers = centered(filter) if filter is not None else np.zeros(0, np.int16)
         if fits(numbers):
             return
         counts = self._counts.setdefault(self._leader(operation.inputs[0]), {})

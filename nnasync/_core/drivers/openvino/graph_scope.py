@@ -177,9 +177,9 @@ class Scope:
             return memory, memory if wide else op.convert(memory, "f32")
         if tensor.dtype == np.int32:
             return memory, memory
-        return memory, self.centerd(op.convert(memory, "f32"), tensor)
+        return memory, self.centered(op.convert(memory, "f32"), tensor)
 
-    def centerd(self, raw: Node, tensor: Tensor) -> Node:
+    def centered(self, raw: Node, tensor: Tensor) -> Node:
         """Canonical from raw quantized values."""
         zero = zero_point(tensor)
         return self.op.subtract(raw, self.number(zero)) if zero else raw

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from nnasync._core.drivers.openvino.copies import Copies, centerd, fits, split
+from nnasync._core.drivers.openvino.copies import Copies, centered, fits, split
 from nnasync._core.validation import subgraph_tensors
 from nnasync.hal import (
     Array,
@@ -161,7 +161,7 @@ class _Narrowing:
 
 def _narrow(filter: Tensor, operand: Operand, taken: Sequence[int]) -> tuple[Array, Operand]:
     """A filter for an image with copies, as signed bytes; one without that does not fit stays."""
-    numbers = centerd(filter)
+    numbers = centered(filter)
     if filter.value is None or not (taken or fits(numbers)):
         return np.asarray(filter.value), operand
     middle = _MIDDLES.get(OperandType(operand.type), 0)

@@ -65,8 +65,8 @@ class QuantizedConstant(msgspec.Struct, frozen=True, eq=False):
         if self.scales.size > 1:
             shape[self.axis] = -1
         zero_points, scales = (each.reshape(shape) for each in (self.zero_points, self.scales))
-        centerd = self.numbers.astype(np.float64) - zero_points
-        return (centerd * scales.astype(np.float64)).astype(np.float32)
+        centered = self.numbers.astype(np.float64) - zero_points
+        return (centered * scales.astype(np.float64)).astype(np.float32)
 
 
 class Target(msgspec.Struct, frozen=True, eq=False):

@@ -92,13 +92,13 @@ def _instance(graph: LiteRTGraph, node: Node) -> None:
         def constant(name: str) -> int:
             return graph.constant(np.full(1, numbers[name], np.float32))
 
-        centerd = combine("SUB", source, mean(source), given)
-        squared = combine("MUL", centerd, centerd, given)
+        centered = combine("SUB", source, mean(source), given)
+        squared = combine("MUL", centered, centered, given)
         variance = combine("ADD", mean(squared), constant("epsilon"), single)
         inverse = graph.like(single)
         graph.emit("RSQRT", [variance], [inverse])
         factor = combine("MUL", inverse, constant("gamma"), single)
-        scaled = combine("MUL", centerd, factor, given)
+        scaled = combine("MUL", centered, factor, given)
         graph.emit("ADD", [scaled, constant("beta")], [target], "AddOptions")
 
     channels_last(graph, node, body, flag="layout")

@@ -35,13 +35,13 @@ def _dequantize(graph: LiteRTGraph, node: Node) -> None:
             real = (tensor.value.astype(np.float32) - zero_point) * scale
         graph.define(node, graph.constant(real))
         return
-    numbers, centerd = (
+    numbers, centered = (
         graph.like(Tensor(type=OperandType.TENSOR_FLOAT32, shape=tensor.shape)) for _ in range(2)
     )
     graph.emit("CAST", graph.inputs(node, 0), [numbers], "CastOptions")
-    graph.emit("SUB", [numbers, graph.constant(zero_point)], [centerd], "SubOptions")
+    graph.emit("SUB", [numbers, graph.constant(zero_point)], [centered], "SubOptions")
     output = [graph.output(node)]
-    graph.emit("MUL", [centerd, graph.constant(scale)], output, "MulOptions")
+    graph.emit("MUL", [centered, graph.constant(scale)], output, "MulOptions")
 
 
 LOWERINGS: Mapping[OperationType, Lower] = {

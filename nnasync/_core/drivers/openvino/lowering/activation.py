@@ -159,7 +159,7 @@ def _requantized(scope: Scope, source: Tensor, output: Tensor) -> Node:
     node = scope.value(0)
     if not is_quantized(source.type) or source.zero_point == output.zero_point:
         return node
-    return scope.centerd(scope.raw(node, source), output)
+    return scope.centered(scope.raw(node, source), output)
 
 
 def _cast_to(scope: Scope, node: Node, source: Tensor, output: Tensor) -> Node:
@@ -177,7 +177,7 @@ def _cast_to(scope: Scope, node: Node, source: Tensor, output: Tensor) -> Node:
         node = op.convert(node, "f32")
     else:
         node = op.floor(op.clamp(node, 0.0, 255.0))
-    return scope.centerd(node, output)
+    return scope.centered(node, output)
 
 
 def _hard_swish(scope: Scope, node: Node) -> Node:

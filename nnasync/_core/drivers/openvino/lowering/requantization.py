@@ -45,15 +45,15 @@ def rescale(
     lowest, highest = (bound - output.zero_point for bound in bounds)
     if halves_up or lowest >= 0 or not scope.sums_are_exact:
         levels = np.arange(lowest + 1, highest + 1)
-        moved = _centerd(levels, factor, shift, np.asarray(bias, np.float64))
+        moved = _centered(levels, factor, shift, np.asarray(bias, np.float64))
         left = bias + shift / factor - moved
         return scope.quantize(sums, output, factor, bounds, left, whole=True)
     levels = np.arange(1, max(-lowest, highest) + 1)
-    nudge = shift - factor * _centerd(levels, factor, shift, np.zeros(()))
+    nudge = shift - factor * _centered(levels, factor, shift, np.zeros(()))
     return _rounded_away(scope, sums, output, factor, bounds, np.asarray(bias), nudge)
 
 
-def _centerd(levels: Array, factor: Array, shift: Array, bias: Array) -> Array:
+def _centered(levels: Array, factor: Array, shift: Array, bias: Array) -> Array:
     """Returns by how much to move the places where results change, in units of the sums."""
     if not levels.size:
         return np.zeros(())
