@@ -125,7 +125,7 @@ _LARGEST_ELEMENT = 2**31 - 1
 
 
 def is_legal_name(name: str) -> bool:
-    """Whether a name is words of a-z, 0-9 and _ with dots between, such as org.vendor.thing."""
+    """Returns whether a name is words of a-z, 0-9 and _ with dots between: org.vendor.thing."""
     return _NAME.fullmatch(name) is not None
 
 

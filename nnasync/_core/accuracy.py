@@ -71,7 +71,7 @@ _QUANT8 = (
 
 
 def computes_in_half(model: Model) -> bool:
-    """Whether golden float32 results have the tolerance of float16: relaxed, or float16 inside."""
+    """Returns whether float32 results are judged as float16: relaxed, or float16 inside."""
     return model.relax_computation_float32_to_float16 or any(
         operand.type == OperandType.TENSOR_FLOAT16
         for subgraph in (model.main, *model.referenced)

@@ -254,7 +254,7 @@ def leave_signals_to_parent() -> None:
 
 
 def ending(code: int) -> str:
-    """How a process ended, in words."""
+    """Returns a text on how a process ended."""
     if code >= 0:
         return f"exit code {code}"
     try:

@@ -135,14 +135,14 @@ class ForwardingDevice:
 
     @property
     def why_not(self) -> Callable[[Model], Awaitable[Sequence[str | None]]] | None:
-        """How the device explains what it does not take; None where it does not."""
+        """Returns the device's own `why_not`; None where it has none."""
         ask: Callable[[Model], Awaitable[Sequence[str | None]]] | None
         ask = getattr(self.inner, "why_not", None)
         return ask
 
     @property
     def share(self) -> Callable[[PreparedModel, Priority], Awaitable[PreparedModel]] | None:
-        """How the device shares what it prepared; None where it does not."""
+        """Returns the device's own `share`; None where it has none."""
         share: Callable[[PreparedModel, Priority], Awaitable[PreparedModel]] | None
         share = getattr(self.inner, "share", None)
         return share

@@ -108,7 +108,7 @@ def _remember_interruption() -> None:
 
 
 def _forget() -> None:
-    """In a child nothing of the parent is closed, and none of its threads is there."""
+    """Forgets, in a child, what the parent closes and its threads, which a child has not."""
     global _open, _threads
     _open, _threads = weakref.WeakSet(), weakref.WeakSet()
     for lock in tuple(_locks):

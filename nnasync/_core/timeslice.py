@@ -47,7 +47,7 @@ def set_time_slice(slice_ns: int) -> int | None:
 
 
 def has_time_slices() -> bool | None:
-    """Whether a slice that a thread asks for counts, tried on the calling one; None if unknown.
+    """Returns whether the system honors a thread's time slice; None if that is unknown.
 
     Older kernels take the wish, and forget it.
     """

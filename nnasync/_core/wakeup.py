@@ -414,7 +414,7 @@ def current_task() -> object:
 
 
 def cancellation_pending() -> bool:
-    """Whether this task may have to stop at its next checkpoint; for async code of any loop.
+    """Returns whether this task may have to stop at its next checkpoint, on any loop.
 
     True for `asyncio.Task.cancel()`, for a cancelled scope of anyio and for one of trio. It may
     stay true after an asyncio task was cancelled and went on all the same.

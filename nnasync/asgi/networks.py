@@ -187,7 +187,7 @@ class Networks:
         return network
 
     def backlog_s(self) -> tuple[float, float, float]:
-        """How long the work takes that waits, on all cores, of each priority and above, LOW first.
+        """Returns the seconds of waiting work on all cores, for each priority and above, LOW first.
 
         Zeros while nothing is open.
         """

@@ -137,7 +137,7 @@ class PromptLine(BurstLine, Protocol):
     """One to a device of this process, which may run requests on the thread of their caller."""
 
     def is_free(self) -> bool:
-        """Whether nothing is under way; to be asked by a call of the burst, which it counts."""
+        """Returns whether nothing is under way; counts as a call of the burst."""
 
 
 class Begin(Protocol):

@@ -189,7 +189,7 @@ async def _sound(
 
 
 def _takes_samples(port: Port) -> bool:
-    """Whether an input may be for samples: one row of them, and of a type that holds them."""
+    """Returns whether an input may take samples: one row, of a type that holds them."""
     return sum(n > 1 for n in port.shape) <= 1 and port.dtype.itemsize > 1
 
 

@@ -13,7 +13,7 @@ class Progress:
     """Counts what is done; `line` says how far that is."""
 
     def __init__(self, line: Callable[[], str], *, every: int) -> None:
-        """Where there is no terminal, a line is told after so many."""
+        """Writes a line each `every` calls where there is no terminal."""
         self.done = 0
         self._line = line
         self._every = every

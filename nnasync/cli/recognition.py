@@ -99,7 +99,7 @@ class WordDecoder:
 def answers(
     events: Sequence[Word], truth: Sequence[SpokenWord], *, grace_hops: int = 50
 ) -> list[tuple[SpokenWord, Word | None]]:
-    """Each spoken word, in the order of their starts, with the event that answers it.
+    """Returns each spoken word, by start, with the event that answers it.
 
     That is the first event from the word's start to `grace_hops` after its end that answers no
     earlier word; None if there is none.

@@ -16,7 +16,7 @@ Watcher = Callable[[int, int | None, str], None]
 
 @contextmanager
 def watching(title: str, unit: str, *, every: int = 20) -> Iterator[Watcher]:
-    """What is to be called at each step, on standard error; what it drew is gone afterwards.
+    """Yields a function to be called at each step; what it drew on stderr is erased afterwards.
 
     `unit` is what is counted, in the plural. Where there is no terminal a line is told after
     `every` calls.

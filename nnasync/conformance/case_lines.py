@@ -103,7 +103,7 @@ def _decoded(decoder: msgspec.json.Decoder[Any], line: bytes, where: str) -> Any
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Each line of a plain or compressed file with its number; raises InvalidArgument."""
+    """Yields each line of a plain or compressed file with its number; raises InvalidArgument."""
     try:
         with path.open("rb") as raw:
             file = gzip.GzipFile(fileobj=raw) if path.name.endswith(".gz") else raw

@@ -262,7 +262,7 @@ def _input(main: SubgraphLine, index: int) -> Array | None:
 
 
 def _may_be_omitted(main: SubgraphLine, index: int) -> bool:
-    """Whether an operation that reads the operand can do without, for all that is known of it."""
+    """Returns whether the operations that read the operand may do without, as far as is known."""
     for operation in main.operations:
         if index not in operation.inputs:
             continue

@@ -111,7 +111,7 @@ class Report:
         ]
 
     def reasons(self) -> list[tuple[str, int]]:
-        """Why cases are not supported, and how many for each reason, the most frequent first."""
+        """Returns why cases are unsupported, with the count of each reason, most frequent first."""
         return Counter(each.reason for each in self.unsupported if each.reason).most_common()
 
     def closed_gaps(self) -> list[str]:

@@ -256,7 +256,7 @@ def shares_memory(
     inputs: Sequence[RequestArgument],
     outputs: Sequence[RequestArgument],
 ) -> bool:
-    """Whether an input and an output of a request share memory; pools may be tokens or slots."""
+    """Returns whether an input and an output share memory; pools may be tokens or slots."""
     written = [_span(pools, each) for each in outputs if not each.has_no_value]
     for argument in inputs:
         if argument.has_no_value:

@@ -65,7 +65,7 @@ class Signature(Struct, frozen=True):
         return results is not None and [p.type for p in results] == list(outputs)
 
     def takes_ranks(self, shapes: Sequence[Shape | None]) -> bool:
-        """Whether the ranks of the inputs fit; an unknown rank and an omitted operand do."""
+        """Returns whether the inputs' ranks fit; unknown ranks and omitted operands do."""
         return self.rank_fault(shapes) is None
 
     def rank_fault(self, shapes: Sequence[Shape | None]) -> int | None:
@@ -81,7 +81,7 @@ class Signature(Struct, frozen=True):
 def mismatch(
     signatures: Sequence[Signature], inputs: Sequence[int | None], outputs: Sequence[int]
 ) -> str:
-    """Why none of the signatures fits these operand types, said of the one that fits best."""
+    """Returns why none of the signatures fits these operand types, for the nearest one."""
     counts = sorted({len(signature.inputs) for signature in signatures})
     if not any(signature.parameters(len(inputs)) for signature in signatures):
         legal = " or ".join(str(count) for count in counts)

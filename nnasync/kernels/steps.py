@@ -103,7 +103,10 @@ def copy(target: Array, source: Array) -> Call:
 
 
 def repeats(rows: int, channels: int) -> int:
-    """How many rows to join into one long row: a divisor of `rows`, all of them if they are few."""
+    """Returns how many rows to join into a long one.
+
+    A divisor of `rows`, or all if they are few.
+    """
     shortest, longest = (limit // max(channels, 1) for limit in _ROW_ELEMENTS)
     if rows <= longest:
         return rows

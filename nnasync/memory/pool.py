@@ -181,7 +181,7 @@ class Pool:
         kind: str = "mmap_fd",
         image_layout: ImageLayout | None = None,
     ) -> Pool:
-        """The same for memory that perhaps only others can look at, as drivers of other processes.
+        """Returns a pool over memory that perhaps only other processes' drivers can read.
 
         It is mapped when somebody here first looks at it, and not checked before: a device that
         cannot use it says so. `prot` is of mmap.PROT_READ and mmap.PROT_WRITE.

@@ -84,7 +84,7 @@ def is_installed(name: str) -> bool:
 
 
 def absence(name: str) -> str:
-    """Why a device that comes with nnasync is not there, and what brings it; empty where it is."""
+    """Returns why a device of nnasync's is missing, and what brings it; empty if it is there."""
     if is_installed(name):
         return ""
     driver = DRIVERS[name]

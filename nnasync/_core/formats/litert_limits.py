@@ -100,7 +100,7 @@ def check_multipliers(name: str, inputs: Sequence[Quantized], outputs: Sequence[
 
 
 def _check_each(inputs: Sequence[Quantized], output: Quantized) -> None:
-    """Each input is brought to the scale of the output."""
+    """Checks that each input can be brought to the scale of the output."""
     for tensor in inputs:
         if tensor.scales and tensor.type != "INT32":
             _check_multiplier(max(tensor.scales), output)

@@ -72,7 +72,7 @@ class QueueReader(QueueEnd[Consumer, DoorbellWaiter]):
 
     @property
     def writer_core(self) -> int:
-        """What the writer told of the core it waits on, which may be any number; -1: nothing."""
+        """Returns the core on which the writer says it waits: any number, -1 if none."""
         return self._ring.writer_core()
 
     def looks_for(self, until_ns: int) -> bool:

@@ -255,7 +255,7 @@ class Consumer(_Side):
         return self._words[_WRITER_CLOSED] != 0
 
     def writer_core(self) -> int:
-        """What the writer told of its core, which may be any number; -1 if it told nothing."""
+        """Returns the core on which the writer says it is: any number, -1 if none."""
         return self._words[_WRITER_CORE] - 1
 
     def close(self) -> None:

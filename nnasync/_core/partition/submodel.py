@@ -127,7 +127,7 @@ def _moved(operand: Operand, subgraphs: Mapping[int, int]) -> Operand:
 
 
 def _prefixes(subgraphs: Sequence[Subgraph]) -> set[int]:
-    """Of the extensions whose types occur."""
+    """Returns the prefixes of the extensions whose types occur."""
     types = [each.type for subgraph in subgraphs for each in subgraph.operands]
     types += [each.type for subgraph in subgraphs for each in subgraph.operations]
     return {prefix_of(type) for type in types if hal.is_extension(type)}

@@ -80,7 +80,7 @@ def noncompliance(version: HalVersion, model: Model) -> Noncompliance:
 
 
 def unknown_operand(version: HalVersion, model: Model) -> str | None:
-    """Why a HAL version does not know an operand of the main subgraph, used or not; or None."""
+    """Returns why a HAL version does not know an operand of the main subgraph, or None."""
     place = Place(model, model.main)
     for index, operand in enumerate(model.main.operands):
         need = _operand_fault(model, operand)

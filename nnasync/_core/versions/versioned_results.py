@@ -30,7 +30,7 @@ from nnasync.hal import (
 
 
 def are_specified(model: Model | None, request: Request) -> bool:
-    """Whether model and request together state the shapes of all outputs, as far as is known."""
+    """Returns whether model and request together state all outputs' shapes, if that is known."""
     return model is None or all(
         hal.is_fully_specified(operand.type, shape)
         for operand, shape in zip(_outputs(model), _stated(model, request), strict=True)

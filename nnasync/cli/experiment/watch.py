@@ -13,7 +13,7 @@ Told = Callable[[int, int, Run], None]
 
 @contextmanager
 def watch(experiment: Experiment) -> Iterator[Told]:
-    """What is to be called after each run."""
+    """Yields a function that is to be called after each run."""
     with watching(experiment.title or experiment.name, "runs") as told:
         yield lambda done, count, last: told(done, count, _last(last))
 

@@ -52,7 +52,7 @@ class Networks:
 
     @property
     def priorities(self) -> dict[str, Priority]:
-        """Each network's priority, by the name that it has in what ran."""
+        """Returns each network's priority, by its name in the records of runs."""
         return {
             "words": Priority.HIGH,
             "detector": Priority.MEDIUM,

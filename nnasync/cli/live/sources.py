@@ -94,7 +94,7 @@ def is_camera(name: str) -> bool:
 async def named(
     name: str, folder: Path | None, tell: Callable[[str], object]
 ) -> AsyncIterator[Sources]:
-    """What `--source` names: "demo", a camera by its number or path, an address, or a file.
+    """Yields the sources for `--source`: "demo", a camera's number or path, an address or a file.
 
     Nothing is opened before it is read. `tell` is called with a sentence when a connection is made
     or lost, and when a camera is. Raises InvalidArgument for what is no address.

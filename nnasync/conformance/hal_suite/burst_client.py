@@ -47,7 +47,7 @@ def message_of(request: Request, *, serial: int = _SERIAL, measure: bool = False
 
 
 def sense_of(message: bytes, model: Model, memories: dict[int, Memory]) -> Sense:
-    """What a message deserves, going by the protocol's words and by what a legal request is."""
+    """Returns what answer a message deserves, by the protocol and by what a legal request is."""
     try:
         packet = _messages.decode(message)
         if isinstance(packet, BurstCancel):

@@ -33,7 +33,7 @@ class _Budget:
         self._left = attempts
 
     async def fails(self, graph: RandomGraph | None) -> bool:
-        """Whether the graph fails; False for what is no graph and once the budget is used up."""
+        """Returns whether the graph fails; False for no graph and once the budget is used up."""
         if graph is None or self._left <= 0:
             return False
         self._left -= 1

@@ -110,7 +110,7 @@ class _Problem(Struct, frozen=True):
 
     @property
     def weights(self) -> Array:
-        """What makes x * weight + y * weight + weight the exact sum, which a cut then rounds."""
+        """Returns weights that make x * weight + y * weight + weight the exact sum to be cut."""
         scales = [side.sign * side.scale / self.output.scale for side in (self.x, self.y)]
         return np.asarray([*scales, self.output.zero_point - self.lowest + 0.5])
 
@@ -135,7 +135,7 @@ class _Problem(Struct, frozen=True):
         return _Affine(weights, (self.x.zero_point, self.y.zero_point), self.raw_bounds)
 
     def stray(self, weights: Array) -> float:
-        """How far the sums of the rule, or of float32 with these weights, can be from the exact.
+        """Returns how far the rule's sums, or those with float32 weights, may be from exact.
 
         The rule rounds each term twice and the sum once more, by half a unit of its shift at most;
         float32 makes four errors of 2**-24 for each term, and two for what is added.

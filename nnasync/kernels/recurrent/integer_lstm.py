@@ -221,7 +221,7 @@ class IntegerCell:
         )
 
     def _set_output(self, arguments: Arguments, dialect: Dialect) -> None:
-        """What follows the cell state: the hidden state and its projection."""
+        """Prepares what follows the cell state: the hidden state and its projection."""
         scale = _positive(arguments, _HIDDEN_SCALE)
         zero = arguments.integer(_HIDDEN_ZERO) * dialect.hidden_sign
         self.hidden = Multiplier([single(2.0**-30 / scale)])

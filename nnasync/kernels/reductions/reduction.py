@@ -97,7 +97,7 @@ def _prepare_product(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:
 
 
 def _prepare_truth(function: np.ufunc) -> Compute:
-    """Of bytes: all are true if the least is not 0, any is if the greatest is not."""
+    """Returns how ALL or ANY is computed on bytes, by their least or greatest one."""
 
     def prepare(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:
         layout = _Layout(arguments)

@@ -96,7 +96,7 @@ def _quantize_floats(arguments: Arguments, output: Tensor) -> Kernel:
 
 
 def _requantize(arguments: Arguments, output: Tensor) -> Kernel:
-    """From integers to integers of another scale, by the fixed-point rule."""
+    """Converts integers to integers of another scale, by the fixed-point rule."""
     multiplier = Multiplier([scale_of(arguments, 0) / _output_scale(arguments, output)])
     before, after = np.asarray(arguments.tensor(0).zero_point), np.asarray(output.zero_point)
     parts = list(blocks(output.size, 2))

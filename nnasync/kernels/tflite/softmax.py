@@ -24,7 +24,7 @@ _LARGEST = 2**15 - 1
 
 
 def softmax_of_bytes(beta_scale: float) -> Callable[[Array], Array]:
-    """From int64 rows of 8-bit values to results in steps of 2**-16; beta times scale is given."""
+    """Returns a softmax of int64 rows of 8-bit values in steps of 2**-16, for this scale."""
     real = min(beta_scale * 2 ** (31 - _INTEGER_BITS), 2**31 - 1.0)
     q, shift = quantize_multiplier(real)
     radius = int((2**_INTEGER_BITS - 1) * 2.0 ** (31 - _INTEGER_BITS - shift))
@@ -45,7 +45,7 @@ def softmax_of_bytes(beta_scale: float) -> Callable[[Array], Array]:
 
 
 def softmax_of_words(beta_scale: float) -> Callable[[Array], Array]:
-    """From int64 rows of 16-bit values to results in steps of 2**-15; beta times scale is given."""
+    """Returns a softmax of int64 rows of 16-bit values in steps of 2**-15, for this scale."""
     q, shift = quantize_multiplier(beta_scale / (_RANGE / (2**16 - 1)))
 
     def softmax(rows: Array) -> Array:

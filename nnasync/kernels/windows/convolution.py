@@ -254,7 +254,7 @@ class _Taps:
         return calls
 
     def _view(self, buffer: Array, target: Array, weights: Array) -> Array:
-        """What the taps of a box see: [rows, pieces, taps down, across, phases, elements]."""
+        """Returns a view of a box by taps: [rows, pieces, down, across, phases, elements]."""
         row, phase, column, item = buffer.strides
         height, width = self._window.height, self._window.width
         rows, pieces, elements = target.shape

@@ -58,7 +58,7 @@ class Linear:
         return [ArraySpec(shape, self.dtype), *self._rescale.scratch(shape, self.dtype)]
 
     def sums(self, target: Array, scratch: Sequence[Array]) -> tuple[Array, list[Array]]:
-        """Where to sum for a target of at most as many rows as scratch has, and what is left."""
+        """Returns where to sum for a target of at most scratch's rows, and the unused scratch."""
         if self._rescale is None:
             return target, []
         sums, *rest = (array[: len(target)] for array in scratch)

@@ -129,7 +129,7 @@ def _uniform(row: Array) -> Array:
 
 
 def _nudges(mantissa: Array, exponent: Array) -> Array:
-    """What makes halves of the first rounding go up, where sums below 2**24 can be halves."""
+    """Returns summands that round halves of the first rounding up, for sums below 2**24."""
     possible = mantissa % 2**6 == 0
     return np.where(possible, np.ldexp(1.0, np.minimum(exponent, 0) - 27), 0.0)
 

@@ -171,7 +171,7 @@ def _scatter(products: Array, sums: Array, window: Window, first: int) -> Iterat
 
 
 def _inside(axis: Axis, tap: int, first: int, count: int) -> tuple[slice, slice]:
-    """Which of `count` positions from `first` on have a tap inside of the axis, and where it is."""
+    """Returns which of `count` positions from `first` on have a tap inside the axis, and where."""
     offset = first * axis.stride - axis.head + tap
     start = max(-(offset // axis.stride), 0)
     stop = max(min(-((offset - axis.input) // axis.stride), count), start)

@@ -129,7 +129,7 @@ class Stream:
         return self._node.name
 
     def map(self, call: Callable[..., Any], **options: Unpack[CallOptions]) -> Stream:
-        """Each item's data becomes `call(data)`.
+        """Returns the stream of `call(data)` for each item's data.
 
         A plain function runs at once. What is to be awaited (a network, a burst, a coroutine
         function) has a queue and runs as `options` say, see `CallOptions`; results keep their
@@ -139,9 +139,9 @@ class Stream:
         return self._called(call, False, options)
 
     def flat_map(self, call: Callable[..., Any], **options: Unpack[CallOptions]) -> Stream:
-        """Each item becomes as many as `call(data)` gives, such as the crops of a frame; see `map`.
+        """Returns the stream of all that `call(data)` gives, such as the crops of a frame.
 
-        An item of which none comes is filtered.
+        See `map`. An item of which none comes is filtered.
         """
         return self._called(call, True, options)
 
@@ -193,7 +193,7 @@ class Stream:
         return self._then(node)
 
     def unbatch(self, *, name: str = "") -> Stream:
-        """Each item of a batch goes on with its part of the data, at its own time."""
+        """Returns the stream of each batch's items, with their parts of the data and own times."""
         return self._then(UnbatchNode(self._graph, self._graph._name(name or "unbatch")))
 
     def window(self, size: int, *, hop: int = 1, name: str = "") -> Stream:
@@ -349,7 +349,7 @@ class Graph:
         capacity: int = 64,
         name: str = "",
     ) -> Stream:
-        """Each item of the first stream with those of the others that belong to its time.
+        """Returns a stream that joins the first stream's items to items of the others by time.
 
         "nearest" takes the item that was captured closest to it, "latest" the last one that came
         and was captured before it, "interpolated" the value between the two around it; within

@@ -154,7 +154,10 @@ class Keeper:
         self._dropped.append(outlet)
 
     def forget(self, outlet: Outlet) -> None:
-        """Nobody reads this outlet any more; after the last one the connection is closed."""
+        """Notes that nobody reads this outlet any more.
+
+        After the last one the connection is closed.
+        """
         with self._lock:
             if outlet in self._outlets:
                 self._outlets.remove(outlet)

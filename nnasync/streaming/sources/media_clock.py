@@ -42,7 +42,7 @@ class MediaClock:
         self.mended = 0
 
     def captured_ns(self, media_ns: int | None, arrived_ns: int) -> int:
-        """When an item of this media time was captured; None has only the time of its arrival."""
+        """Returns when an item was captured, by its media time, or without one by its arrival."""
         captured_ns = arrived_ns
         if media_ns is not None:
             captured_ns = self._mapped(self._unwrapped(media_ns), arrived_ns)

@@ -311,7 +311,7 @@ def _bars(found: DeviceMeasurement) -> tuple[Bars, ...]:
 
 
 def _steps(outputs: Sequence[Outputs]) -> list[list[Array]]:
-    """Each step of each sequence as a run."""
+    """Returns each step of each sequence as a run."""
     return [list(step) for each in outputs for step in zip(*each, strict=True)]
 
 

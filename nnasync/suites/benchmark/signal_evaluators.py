@@ -136,7 +136,7 @@ def speech_errors(actual: Array, golden: Array) -> tuple[float, float]:
 
 
 def signal_to_noise(actual: Array, right: Array) -> float:
-    """In dB, at most BEST_DB; raises InvalidArgument for signals of other lengths."""
+    """Returns the ratio in dB, at most BEST_DB; raises InvalidArgument for other lengths."""
     mine, wanted = (each.reshape(-1).astype(np.float64) for each in (actual, right))
     if len(mine) != len(wanted):
         raise InvalidArgument(f"a signal of {len(mine)} values is compared with {len(wanted)}")

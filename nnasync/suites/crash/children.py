@@ -77,7 +77,7 @@ class CrashChild:
 
     @property
     def end(self) -> ChildEnd:
-        """How it ended; one that still runs has not failed."""
+        """Returns how the child ended; one that still runs has not failed."""
         return self._end or ChildEnd(Standing.SUCCESS, "", self._at)
 
     def kill(self) -> None:
@@ -124,7 +124,7 @@ class CrashChild:
         return await self._reported(report)
 
     async def _reported(self, report: ChildReport) -> ChildEnd:
-        """How a child with a report ended: also one that dies or hangs while it cleans up."""
+        """Returns how a child with a report ended, even if it died or hung in its clean-up."""
         code: int | None = None
         with anyio.move_on_after(START_LIMIT_S):
             code = await self._process.ended()

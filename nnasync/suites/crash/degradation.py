@@ -33,7 +33,7 @@ LEAST_CALLS = 5
 
 
 def degradation_percent(alone_ms: Sequence[float], beside_ms: Sequence[float]) -> float:
-    """By how many percent the median of the one is above that of the other."""
+    """Returns by how many percent the median of the second exceeds that of the first."""
     return (statistics.median(beside_ms) / statistics.median(alone_ms) - 1) * 100
 
 

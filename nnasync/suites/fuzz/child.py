@@ -190,7 +190,7 @@ class Child:
         return InputResult(broken=Broken.CRASH, text=text)
 
     def _last_words(self) -> str:
-        """What the process said of its end, in one line: a sanitizer's report, or its stack."""
+        """Returns the process's last words in one line: a sanitizer's report, or its stack."""
         size = self._errors.seek(0, 2)
         self._errors.seek(max(0, size - _TOLD_BYTES))
         everything = text = self._errors.read().decode(errors="replace").strip()

@@ -28,7 +28,7 @@ class RecordedRandom(random.Random):
         return decision
 
     def getrandbits(self, k: int, /) -> int:
-        """So many random bits."""
+        """Returns so many random bits, and records them."""
         return self._noted(super().getrandbits(k))
 
     def random(self) -> float:
@@ -55,7 +55,7 @@ class ReplayedRandom(random.Random):
         return self._decisions[place] if place < len(self._decisions) else 0
 
     def getrandbits(self, k: int, /) -> int:
-        """So many bits of the next decision."""
+        """Returns so many bits of the next decision."""
         return self._next() & ((1 << k) - 1)
 
     def random(self) -> float:

@@ -184,7 +184,7 @@ def made(recipe: Recipe, seeds: FuzzSeeds) -> FuzzInput:
 
 
 def next_part(given: FuzzInput, part: int, source: random.Random) -> FuzzInput:
-    """The same model with another request; every second one fits."""
+    """Returns the same model with another request; every second one fits."""
     is_fitting = source.random() < 0.5
     given = msgspec.structs.replace(given, part=part, is_fitting=is_fitting)
     if given.sample is None:

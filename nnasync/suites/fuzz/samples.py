@@ -436,7 +436,7 @@ class _Writer:
 
 
 def _part(name: str, form: Form) -> Any:
-    """What a parameter is: by its name, or by that without the direction, or by a pattern."""
+    """Returns a parameter's form: by its name, by that without the direction, or by a pattern."""
     bare = re.sub("^[fb]w_", "", name)
     for given in (form, _COMMON):
         if bare in given:

@@ -92,7 +92,7 @@ def _reason(model: Model, operation: hal.Operation, tensors: list[Tensor | None]
 def _too_large(
     tensors: Sequence[Tensor | None], operation: hal.Operation, limit_bytes: int
 ) -> str | None:
-    """Why the outputs whose shape is known cannot be; an execution holds them all at once."""
+    """Returns why the outputs of known shape need too much memory, which they take all at once."""
     outputs = [tensors[index] for index in operation.outputs]
     size = sum(each.size * each.dtype.itemsize for each in outputs if each and each.is_known)
     if size <= limit_bytes:

@@ -76,7 +76,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=
 
 
 def why_open(model: Model) -> str:
-    """Why inputs may come in other shapes than the model states; empty where they may not."""
+    """Returns why inputs may come in other shapes than stated; empty where they may not."""
     main = model.main
     for position, index in enumerate(main.input_indexes):
         operand = main.operands[index]

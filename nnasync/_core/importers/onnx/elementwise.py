@@ -107,7 +107,7 @@ def _binary(type: OperationType) -> Convert:
 
 
 def _equal(scope: OnnxScope, step: Step) -> None:
-    """Whether two are equal; the HAL's REDUCE_MAX of -inf alone gives the lowest finite number."""
+    """Converts Equal; the HAL's REDUCE_MAX of -inf alone gives the lowest finite number."""
     (a, b), shape = aligned(scope, step.node.inputs)
     known = scope.array(step.node.inputs[1])
     if known is not None and known.size == 1 and is_float(a) and np.isneginf(known).all():

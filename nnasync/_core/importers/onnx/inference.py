@@ -152,7 +152,7 @@ def _known_attributes(operator: str) -> frozenset[str]:
 
 
 def _has_long_lists(graph: Any) -> bool:
-    """Whether a value of a graph, or of one in it, is a list too long to be meant as a shape.
+    """Returns whether a value of a graph, or of one in it, is too long a list for a shape.
 
     Taken for one, each entry is written down, known or not, which does not end where a file states
     a size beyond all memory. It may be a list of anything: files may be wrong.

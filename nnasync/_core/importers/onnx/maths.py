@@ -112,7 +112,7 @@ class Maths:
         return self.apply(_T.SELECT, *wide)
 
     def choose(self, condition: Value, a: Operand, b: Operand, like: Value) -> Value:
-        """As `select`, of plain numbers too, which have the type of `like`."""
+        """Selects as `select` does, also from plain numbers, which get the type of `like`."""
         x, y = (each if isinstance(each, Value) else self.number(like, each) for each in (a, b))
         return self.select(condition, x, y)
 

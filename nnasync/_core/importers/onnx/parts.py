@@ -49,7 +49,7 @@ class _End(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def is_reshaped(self) -> bool:
-        """Whether it crosses the border in another shape than the operators of the part see."""
+        """Returns whether it crosses the border in another shape than inside the part."""
         stated = self.port.shape
         return stated is not None and self.operand != (tuple(n or 0 for n in stated) or (1,))
 

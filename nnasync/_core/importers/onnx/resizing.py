@@ -90,7 +90,7 @@ def _resize(scope: OnnxScope, step: Step) -> None:
 
 
 def _axes(scope: OnnxScope, node: OnnxNode, shape: Shape) -> list[_Axis]:
-    """How each axis is resized; those that are not named stay as they are."""
+    """Returns how each axis is resized; those that are not named stay as they are."""
     rank = len(shape)
     given = node.attribute("axes", None)
     named = [axis_of(axis, rank) for axis in given] if given else list(range(rank))

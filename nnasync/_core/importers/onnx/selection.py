@@ -60,7 +60,7 @@ def _places(scope: OnnxScope, name: str, size: int, *, flat: bool = False) -> Va
 
 
 def _gather_elements(scope: OnnxScope, step: Step) -> None:
-    """Each number by a place along one axis: a place in the whole tensor is worked out."""
+    """Converts GatherElements: computes each number's place in the whole tensor."""
     node = step.node
     shape, chosen = scope.shape(node.inputs[0]), scope.shape(node.inputs[1])
     axis = axis_of(node.attribute("axis", 0), len(shape))

@@ -86,7 +86,7 @@ def _run_once(file: File) -> set[int]:
 
 
 def _followed(main: Graph) -> tuple[list[tuple[str, int, int]], dict[int, int]]:
-    """Each variable that is read and assigned, and tensors that are others under another name."""
+    """Returns each variable that is read and assigned, and which tensors are aliases of others."""
     handles, current, before = dict[int, str](), dict[str, int](), dict[str, int]()
     aliases: dict[int, int] = {}
     for operator in main.operators:

@@ -65,7 +65,7 @@ class Converter(Struct, frozen=True):
     outputs: tuple[str, ...] = ()
 
     def takes(self, types: Sequence[str], results: set[str]) -> bool:
-        """Whether it takes these types of inputs, "" where one is left out, and of outputs."""
+        """Returns whether it takes these types of inputs ("" for an omitted one) and outputs."""
         if not self.kinds:
             return True
         given = [_narrow(type) for type in types]

@@ -63,7 +63,7 @@ def may_fold(tensors_type: str, operator: OperatorInfo) -> bool:
 
 
 def _is_plain(tensors: Tensors, operator: OperatorInfo) -> bool:
-    """Whether an operator is on numbers that are not quantized, or dequantizes a constant."""
+    """Returns whether an operator is on unquantized numbers, or dequantizes a constant."""
     types = [tensors.graph.tensors[index].type for index in operator.inputs if index >= 0]
     results = [tensors.graph.tensors[index].type for index in operator.outputs]
     if len(types) < len(operator.inputs):

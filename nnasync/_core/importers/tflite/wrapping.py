@@ -284,7 +284,7 @@ def _check_mediapipe(graph: Graph) -> None:
 
 
 def _has_places(graph: Graph, operator: OperatorInfo, pools: Set[tuple[int, bytes]]) -> bool:
-    """Whether the places, to which XNNPACK writes without a look, are those of a pool like it."""
+    """Returns whether the places that XNNPACK writes unchecked are those of a matching pool."""
     if len(operator.inputs) != 2 or min(operator.inputs) < 0:
         return False
     values, places = operator.inputs

@@ -95,7 +95,7 @@ _VARIABLE_OUTPUTS = frozenset(
 
 
 def types_are_free(subgraph: Subgraph, index: int, type: int) -> bool:
-    """Whether an operation that reads or writes the operand may take this type in its place."""
+    """Returns whether an operation on the operand may take this type in its place."""
     for operation in subgraph.operations:
         alike = operation.inputs[:2] == (index, index)
         if operation.type in _COMPARISONS and alike and type in _COMPARABLE:
