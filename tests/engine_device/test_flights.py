@@ -318,7 +318,7 @@ async def test_what_is_told_of_the_last_execution_does_not_end_the_next() -> Non
     """It was over before anybody waited for it, so it is still to be told when the next begins."""
     estimate = Estimate()
     flight = Flight(Idle(), Priority.MEDIUM, estimate, NEVER_NS, "a flight")
-    landing = flight.fence
+    fence = flight.fence
 
     def ends() -> None:
         fence.signal()

@@ -76,7 +76,7 @@ class Flight(Task):
         self, call: Call, priority: Priority, estimate: Estimate, deadline_ns: int, name: str
     ) -> None:
         super().__init__(call, priority, estimate, deadline_ns, name)
-        self.fence = Landing()
+        self.fence = AwaitedFence()
 
     def renew(self, call: Call, estimate: Estimate, deadline_ns: int = NEVER_NS) -> bool:
         """Reuses this object for another execution of the same request.
