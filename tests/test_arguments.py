@@ -214,6 +214,9 @@ SOURCES: list[Row] = [
 ]
 
 SINKS: list[Row] = [
+    (webrtc.accept, {}, "offer", (None, 3, b"v=0")),
+    (webrtc.accept, {"offer": "v=0"}, "limits", (3, webrtc.PeerLimits)),
+    (streaming.Histogram().percentile, {}, "percent", (*NO_NUMBERS, -1, 101)),
     (streaming.audio_recorder, {}, "path", (None, 3, b"x.wav")),
     (streaming.audio_recorder, {"path": "x.wav"}, "rate_hz", NO_COUNTS),
     (streaming.audio_recorder, {"path": "x.wav"}, "most_silence_s", (*NO_NUMBERS, -1)),

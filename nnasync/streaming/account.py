@@ -19,8 +19,9 @@ import math
 from array import array
 from collections.abc import Callable, Sequence
 
+from nnasync._core.arguments import check_number
 from nnasync._core.notebook import html_table
-from nnasync.errors import BadState, InvalidArgument
+from nnasync.errors import BadState
 from nnasync.hal import Struct
 
 
@@ -173,8 +174,7 @@ class Histogram:
 
         Raises InvalidArgument unless 0 <= percent <= 100.
         """
-        if not 0 <= percent <= 100:
-            raise InvalidArgument(f"percentile {percent} is not between 0 and 100")
+        check_number("percent", percent, 0, 100)
         rank = max(math.ceil(self.count * percent / 100), 1)
         for bucket, count in enumerate(self._counts, self._first):
             rank -= count

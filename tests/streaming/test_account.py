@@ -137,7 +137,7 @@ def test_percentile_bounds() -> None:
     histogram = Histogram()
     assert histogram.percentile(50) == 0
     for percent in (-1.0, 100.5, math.nan):
-        with pytest.raises(InvalidArgument, match="percentile"):
+        with pytest.raises(InvalidArgument, match="percent is"):
             histogram.percentile(percent)
 
 

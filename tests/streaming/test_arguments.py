@@ -94,3 +94,7 @@ def test_streams_of_a_graph_are_joined_and_nothing_else() -> None:
     stream: Any = items([])
     with pytest.raises(InvalidArgument, match="streams of this graph"):
         Graph().join(stream)
+    graph = Graph()
+    with pytest.raises(InvalidArgument, match="streams of this graph"):
+        graph.merge(stream)
+    assert not graph.account().stages

@@ -335,8 +335,9 @@ class Graph:
 
     def merge(self, *streams: Stream, name: str = "") -> Stream:
         """The items of several streams, in the order in which they come."""
+        self._own(streams)
         node = self._add(Node(self, self._name(name or "merge")))
-        for stream in self._own(streams):
+        for stream in streams:
             stream._node.children.append(node.inlet())
         return Stream(self, node, streams[0]._policy)
 

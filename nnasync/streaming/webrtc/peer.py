@@ -14,6 +14,7 @@ from typing import Any, Self
 import anyio
 import anyio.abc
 
+from nnasync._core.arguments import check_kind, or_none
 from nnasync.errors import BadState, DeviceUnavailable, InvalidArgument, NNError
 from nnasync.hal import Struct
 from nnasync.streaming.account import Outcome
@@ -52,6 +53,8 @@ def accept(offer: str, *, shows: bool = False, limits: PeerLimits | None = None)
     back (`Peer.show`) to a peer that offers to receive some. Raises InvalidArgument for an offer
     that is too long, or has too much in it.
     """
+    check_kind("offer", offer, str, "a session description, a str")
+    or_none(check_kind, "limits", limits, PeerLimits, "PeerLimits")
     limits = limits or PeerLimits()
     check_offer(offer, limits)
     return Peer(offer, shows, limits)
