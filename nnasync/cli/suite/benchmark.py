@@ -77,6 +77,12 @@ def add_part(parts: Any) -> None:
         help="how much longer all measurements take, and the share of the data (1)",
     )
     add_value_limit(parser)
+    _add_pictures(parser)
+    add_output_options(parser)
+    parser.set_defaults(command=_command)
+
+
+def _add_pictures(parser: argparse.ArgumentParser) -> None:
     pictures = parser.add_argument_group("pictures with labels, for all networks of MODELS")
     pictures.add_argument(
         "--pictures",
@@ -101,8 +107,6 @@ def add_part(parts: Any) -> None:
         metavar="X",
         help="the share of pictures that must be right",
     )
-    add_output_options(parser)
-    parser.set_defaults(command=_command)
 
 
 def _command(arguments: argparse.Namespace) -> int:
@@ -125,7 +129,7 @@ def _benchmark(arguments: argparse.Namespace) -> Benchmark:
     if arguments.pictures is not None:
         subjects = [_with_pictures(each, arguments) for each in subjects]
     elif arguments.labels is not None:
-        raise InvalidArgument("--labels names classes of --pictures FOLDER, which is not given")
+        raise InvalidArgument("--labels names classes of --pictures DIR, which is not given")
     targets = targets_of(tuple(arguments.device))
     return Benchmark(tuple(subjects), targets, baselines(), scale=arguments.scale)
 
