@@ -150,7 +150,7 @@ async def test_a_silent_address_is_an_error_in_time(source_of: Open, silent: str
 
 @each_kind
 async def test_an_address_that_falls_silent(source_of: Open, beginning: bytes) -> None:
-    """Within the probing, too, which the time-outs of PyAV leave out."""
+    """Within the probing, too, which the timeouts of PyAV leave out."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
         # One frame's worth, which is not enough to know the streams.
