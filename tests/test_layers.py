@@ -45,6 +45,7 @@ LAYERS = [  # from the top; a module may import modules of the rows below its ow
     {"message_queue", "workers"},
     {"fences", "memory", "cache", "scheduler", "machine"},
     {"wakeup"},
+    {"giving_way"},
     {
         *("tracing", "clock", "lag", "timeslice", "os_threads", "packages", "engine_packages"),
         *("child_process", "heap"),

@@ -15,41 +15,16 @@ from nnasync._core import real_time
 from nnasync._core.clock import Watchdog, now_ns
 from nnasync._core.real_time import Policy, RealTime
 from nnasync.errors import InvalidArgument
+from tests.system_policies import USUAL, System
 
 WAIT_S = 30
-USUAL = Policy(0, 0)
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the policies are those of Linux")
 
 
-class System:
-    """Stands for the system: policies of threads, and whether they may have others."""
-
-    def __init__(self) -> None:
-        self.policies: dict[int, Policy] = {}
-        self.permits = True
-        self.clears_flag = True
-
-    def here(self) -> Policy:
-        return self.policies.get(threading.get_ident(), USUAL)
-
-    def set_scheduler(self, thread: int, number: int, priority: os.sched_param) -> None:
-        assert thread == 0, "each thread changes its own policy alone"
-        flag = os.SCHED_RESET_ON_FORK
-        is_flag_lost = self.here().number & flag and not number & flag
-        is_raised = priority.sched_priority > self.here().priority
-        if (is_flag_lost and not self.clears_flag) or (is_raised and not self.permits):
-            raise PermissionError(1, "Operation not permitted")
-        self.policies[threading.get_ident()] = Policy(number, priority.sched_priority)
-
-
 @pytest.fixture
 def system(monkeypatch: pytest.MonkeyPatch) -> System:
-    found = System()
-    monkeypatch.setattr(os, "sched_getscheduler", lambda _: found.here().number)
-    monkeypatch.setattr(os, "sched_getparam", lambda _: os.sched_param(found.here().priority))
-    monkeypatch.setattr(os, "sched_setscheduler", found.set_scheduler)
-    return found
+    return System().stand_in(monkeypatch)
 
 
 @pytest.fixture
@@ -62,7 +37,7 @@ def wish(monkeypatch: pytest.MonkeyPatch) -> RealTime:
 
 def in_real_time(policy: Policy) -> bool:
     flag = os.SCHED_RESET_ON_FORK
-    return policy.number == os.SCHED_RR | flag and policy.priority == 1
+    return policy.number == os.SCHED_RR | flag and policy.priority == 2
 
 
 def test_a_thread_gets_it_and_gives_it_back(system: System) -> None:
@@ -96,7 +71,7 @@ def test_what_a_program_has_chosen_itself_stays(system: System) -> None:
 def test_without_permission_it_says_what_it_takes(system: System) -> None:
     system.permits = False
     wish = RealTime()
-    with pytest.raises(InvalidArgument, match="RLIMIT_RTPRIO of 1"):
+    with pytest.raises(InvalidArgument, match="RLIMIT_RTPRIO of 2"):
         wish.enter()
     assert not wish.is_wanted
 

@@ -11,7 +11,8 @@ client tells it from the planned arrival on, which has in it what the client its
 of the request take; the server tells in its metrics how late it was by its own clock, from when it
 had read the header. Beside each load runs a loop that does nothing but sleep (`idle_loop`): that
 late is on this machine whoever waits for a timer. With `--real-time` the server has
-that option.
+that option, and so has the client of urgent requests, which else would wait for a core beside the
+one that sends the flood.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from benchmarks.goodput.clients import KINDS, Answer, Kind, answers, arrivals
 from benchmarks.goodput.flood import FLOOD, flood
 from benchmarks.goodput.idle_loop import idle_loop
 from benchmarks.goodput.servers import contestants, served
+from nnasync._core.real_time import Policy
 
 ALONE_HZ = 25.0
 URGENT = Kind("urgent with time", 1.0, 1000, 1)
@@ -50,14 +52,17 @@ _BUCKET = re.compile(r'^nnasync_serving_late_seconds_bucket\{.*le="(.+)"\} (\d+)
 class Urgent:
     """Latencies of urgent requests that were served, by round; some are sent every second."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, real_time: bool) -> None:
+        """Who asks has a real-time priority, above the server's, if `real_time`."""
+        self._real_time = real_time
         self.after_ms: list[list[float]] = []
         self.once_sent_ms: list[list[float]] = []
 
     def ask(self, port: int, request: bytes, duration_s: float, seed: int) -> None:
         """Sends the urgent requests of a round, and adds their latencies."""
         plan = arrivals(ALONE_HZ, duration_s, seed, (URGENT,))
-        found = uvloop.run(answers(port, [request], plan, (URGENT,)))
+        with _ahead_of_all() if self._real_time else contextlib.nullcontext():
+            found = uvloop.run(answers(port, [request], plan, (URGENT,)))
         served = [each for each in found if each.status == 200]
         self.after_ms.append([each.after_ms for each in served])
         self.once_sent_ms.append([each.after_ms - each.sent_ms for each in served])
@@ -76,6 +81,20 @@ class Urgent:
                 f"that alone; at most {MOST_TIMES}: {says}"
             )
         return lines
+
+
+@contextlib.contextmanager
+def _ahead_of_all() -> Iterator[None]:
+    """Gives the calling thread a real-time priority above all of the server's while the block runs.
+
+    What it starts does not inherit it.
+    """
+    usual = Policy.here()
+    usual.in_real_time(above_least=2).apply()
+    try:
+        yield
+    finally:
+        usual.apply()
 
 
 def flat(rounds: Sequence[Sequence[float]]) -> list[float]:
@@ -106,11 +125,17 @@ class Load:
     """Sends requests of both kinds to one server, and collects their latencies."""
 
     def __init__(
-        self, port: int, rate_hz: float, requests: dict[str, bytes], seconds: float
+        self,
+        port: int,
+        rate_hz: float,
+        requests: dict[str, bytes],
+        seconds: float,
+        *,
+        real_time: bool,
     ) -> None:
         self.port, self.rate_hz, self.seconds = port, rate_hz, seconds
         self._requests = requests
-        self.alone, self.flooded = Urgent(), Urgent()
+        self.alone, self.flooded = Urgent(real_time=real_time), Urgent(real_time=real_time)
         self.late_ms: list[float] = []
         self.idle_ms: dict[str, list[float]] = {}
 
@@ -167,7 +192,7 @@ def measured(options: argparse.Namespace, model: Path) -> tuple[Load, list[tuple
     with tempfile.TemporaryDirectory() as folder:
         first, log = requests[URGENT.name], Path(folder, "log")
         with served(contestant, sys.executable, model, first, log) as port:
-            load = Load(port, rate_hz, requests, options.seconds)
+            load = Load(port, rate_hz, requests, options.seconds, real_time=options.real_time)
             load.settle()
             before = told_by(port)
             for number in range(options.rounds):

@@ -22,7 +22,7 @@ from nnasync.hal import Struct
 
 _NOT_PERMITTED = (
     "real_time: the system lets this process have no real-time threads ({}); it takes the "
-    "capability CAP_SYS_NICE or a limit RLIMIT_RTPRIO of 1 or more (LimitRTPRIO=1 of systemd, "
+    "capability CAP_SYS_NICE or a limit RLIMIT_RTPRIO of 2 or more (LimitRTPRIO=2 of systemd, "
     "--cap-add=SYS_NICE of containers)"
 )
 
@@ -38,12 +38,21 @@ class Policy(Struct, frozen=True):
         """That of the calling thread."""
         return Policy(os.sched_getscheduler(0), os.sched_getparam(0).sched_priority)
 
-    def in_real_time(self) -> Policy:
-        """The least urgent real-time one, which is not inherited; itself if it is in real time."""
-        if self.number & ~os.SCHED_RESET_ON_FORK in (os.SCHED_FIFO, os.SCHED_RR):
+    @property
+    def is_real_time(self) -> bool:
+        """Whether it is a real-time one."""
+        return self.number & ~os.SCHED_RESET_ON_FORK in (os.SCHED_FIFO, os.SCHED_RR)
+
+    def in_real_time(self, above_least: int = 1) -> Policy:
+        """Returns a real-time one, which is not inherited, or itself if it is in real time.
+
+        Its priority is so far above the least urgent one: 1 for threads of loops and deadlines, 0
+        for workers.
+        """
+        if self.is_real_time:
             return self
-        least = os.sched_get_priority_min(os.SCHED_RR)
-        return Policy(os.SCHED_RR | os.SCHED_RESET_ON_FORK, least)
+        priority = os.sched_get_priority_min(os.SCHED_RR) + above_least
+        return Policy(os.SCHED_RR | os.SCHED_RESET_ON_FORK, priority)
 
     def apply(self) -> None:
         """Have the calling thread scheduled so; raises OSError where that is not permitted."""

@@ -44,8 +44,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     system for, so that they get a core as soon as they wake (0: the system's own). real_time: the
     loop's thread, and those that wait for deadlines, have a real-time priority of the system
     (SCHED_RR) while the runtime is open, so that they run ahead of all that have none, other
-    programs included: for programs whose loop does little at a time, as a server's. It takes
-    CAP_SYS_NICE or a limit RLIMIT_RTPRIO; without, opening the runtime raises InvalidArgument.
+    programs included: for programs whose loop does little at a time, as a server's. Workers have
+    a lower one, and the usual one while an engine computes for less than HIGH, or once they have
+    used half of a core without; no thread has the lowest OS priority then. It takes CAP_SYS_NICE
+    or a limit RLIMIT_RTPRIO of 2; without, opening the runtime raises InvalidArgument.
     competition_budget_ms: how long devices are measured against each other for a model (0: the
     first that takes it gets it). contest_process: measure them in a process that is started for it,
     so that the loop does not stall (devices that are given as objects, or isolated, are measured

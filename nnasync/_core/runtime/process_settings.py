@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 
+from nnasync._core.clock import now_ns
 from nnasync._core.drivers.cpu.blas import ONE_BLAS_THREAD
 from nnasync._core.endings import renewed_in_child
+from nnasync._core.giving_way import UrgentWorker
 from nnasync._core.os_threads import demote
 from nnasync._core.real_time import REAL_TIME
 from nnasync._core.runtime.options import Options
@@ -37,11 +40,14 @@ def settle_in(options: Options, worker: Worker) -> None:
     """The start of a new worker thread, which has inherited the time slice of its starter."""
     if Priority.LOW not in worker.priorities:
         set_time_slice(slice_ns(options))
-        return
-    PROMPTNESS.slice_ns = slice_ns(options)
-    PROMPTNESS.ask(prompt=False)
-    if worker.demoted:
-        demote(threading.get_native_id())
+    else:
+        PROMPTNESS.slice_ns = slice_ns(options)
+        PROMPTNESS.ask(prompt=False)
+        if worker.demoted:
+            demote(threading.get_native_id())
+    if options.real_time:
+        with contextlib.suppress(OSError):  # The loop has it, so this one may have it, too.
+            worker.urgent = UrgentWorker(now_ns)
 
 
 class LoopThread:

@@ -462,7 +462,7 @@ class Workers:
         while True:
             task = self._take(worker)
             if task is not None:
-                self._run(task)
+                worker.execute(task, self._run)
             elif self._closed:
                 return
             elif not worker.leaving:

@@ -11,6 +11,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from nnasync._core.drivers.litert.litert_program import Copy, Feed, Fetch, LiteRTProgram
 from nnasync._core.engine_packages import imported, load_library
+from nnasync._core.giving_way import giving_way
 from nnasync._core.room import make_room
 from nnasync.errors import GeneralFailure, InvalidArgument
 from nnasync.hal import Array
@@ -78,7 +79,7 @@ class InterpreterSession:
             self._interpreter.allocate_tensors()
         self._numbers: dict[int, Array] = {}
         # The public call refuses to run while an array views a tensor; here nothing reallocates.
-        self.invoke: Callable[[], Any] = self._interpreter._interpreter.Invoke
+        self.invoke: Callable[[], Any] = giving_way(self._interpreter._interpreter.Invoke)
         places = {feed.tensor for feed in program.feeds}
         if not program.is_open:
             places |= {fetch.tensor for fetch in program.fetches}

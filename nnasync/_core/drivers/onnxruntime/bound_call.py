@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from nnasync._core.drivers.onnxruntime.providers import package
+from nnasync._core.giving_way import giving_way
 from nnasync.engine import BoundCall, Given, Phase, StopFlag, span
 from nnasync.errors import GeneralFailure, NNError
 from nnasync.hal import Array
@@ -56,7 +57,8 @@ class OnnxCall(BoundCall):
         kept: Sequence[object] = (),
     ) -> None:
         """`kept` is the memory that the binding points to."""
-        self._run, self._binding = _direct(session, binding)
+        run, self._binding = _direct(session, binding)
+        self._run = giving_way(run)
         self._options = options
         self._before = tuple(before)
         self._after = tuple(after)

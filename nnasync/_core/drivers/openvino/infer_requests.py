@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from nnasync._core.drivers.openvino.package import module, request_type
+from nnasync._core.giving_way import giving_way
 from nnasync._core.workers import StopFlag
 from nnasync.hal import Array
 
@@ -27,13 +28,17 @@ class InferRequest:
         for place, array in enumerate(targets):
             request.set_output_tensor(place, _tensor(array))
         inner = request_type()
-        self.infer: Callable[[], object] = partial(
-            inner.infer, request, {}, share_outputs=True, decode_strings=False
-        )
+        infer = partial(inner.infer, request, {}, share_outputs=True, decode_strings=False)
         self.start: Callable[[], object] = partial(inner.start_async, request, {}, None)
         self.wait: Callable[[], object] = partial(inner.wait, request)
         self.wait_for: Callable[[int], bool] = partial(inner.wait_for, request)
         self.cancel: Callable[[], object] = request.cancel
+
+        def apart() -> None:
+            self.start()
+            self.wait()
+
+        self.infer: Callable[[], object] = giving_way(infer, apart)
 
 
 def run_interruptibly(request: InferRequest, stop: StopFlag, patience_ns: float = math.inf) -> bool:

@@ -1,0 +1,132 @@
+"""Workers in real time, which give way while an engine computes.
+
+All threads of a process share the interpreter lock. One of the usual priority that loses its core
+while it holds the lock stops the loop for as long as the system lets it wait, and with the loop
+whatever HIGH work is to come. The remedy is the priority ceiling (Sha, Rajkumar and Lehoczky,
+1990): who holds what urgent threads need is as urgent as they are. So where real time is asked for
+(`real_time`), workers have it, too, one step below the loop. They give way, which is to have the
+usual priority, while an engine computes for them without the lock.
+
+A run of HIGH priority does not give way. Nor does one on an engine that does not say when it
+computes. What both take of a core is paid from an allowance, half of the time that passes; once it
+is used up, a whole run gives way.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar, TypeVarTuple
+
+from nnasync._core.real_time import REAL_TIME, Policy
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+_SHARE = 0.5
+_SAVED_NS = 50_000_000
+
+
+class Allowance:
+    """The time of a core that a thread may still use without giving way: a share of what passes.
+
+    At most `_SAVED_NS` are saved. What was taken beyond that is paid back before there is more.
+    """
+
+    def __init__(self, now_ns: int) -> None:
+        self._left_ns = float(_SAVED_NS)
+        self._asked_ns = now_ns
+
+    def has_any(self, now_ns: int) -> bool:
+        """Returns whether there is something left for a run that begins now."""
+        gained_ns = _SHARE * (now_ns - self._asked_ns)
+        self._asked_ns = now_ns
+        self._left_ns = min(self._left_ns + gained_ns, _SAVED_NS)
+        return self._left_ns > 0
+
+    def take(self, duration_ns: int) -> None:
+        """Notes what a run has used while it did not give way."""
+        self._left_ns -= duration_ns
+
+
+class UrgentWorker:
+    """A worker thread that is in real time except where it gives way; for that thread alone."""
+
+    def __init__(
+        self, now_ns: Callable[[], int], used_ns: Callable[[], int] = time.thread_time_ns
+    ) -> None:
+        """Raises OSError where the system does not let the calling thread be in real time.
+
+        `used_ns` tells how much of a core the thread has used.
+        """
+        self._now_ns, self._used_ns = now_ns, used_ns
+        self._usual = Policy.here()
+        self._ahead = self._usual.in_real_time(above_least=0)
+        self._ahead.apply()
+        self._allowance = Allowance(now_ns())
+        self._gives_way = False
+        self._gave_way_ns = 0
+        _HERE.worker = self
+
+    def run(self, run: Callable[[*Ts], object], *arguments: *Ts, is_high: bool) -> None:
+        """Calls what runs an execution; its computing gives way unless its priority is HIGH."""
+        if not self._allowance.has_any(self._now_ns()):
+            self._at_usual_priority(run, *arguments)
+            return
+        begun_ns = self._used_ns()
+        self._gives_way, self._gave_way_ns = not is_high, 0
+        try:
+            run(*arguments)
+        finally:
+            self._gives_way = False
+            self._allowance.take(self._used_ns() - begun_ns - self._gave_way_ns)
+
+    @property
+    def gives_way(self) -> bool:
+        """Whether the computing of the run that is under way is to give way."""
+        return self._gives_way
+
+    def compute(self, call: Callable[[*Ts], T], *arguments: *Ts) -> T:
+        """Calls what computes without the interpreter lock, and gives way meanwhile."""
+        begun_ns, self._gives_way = self._used_ns(), False
+        try:
+            return self._at_usual_priority(call, *arguments)
+        finally:
+            self._gives_way = True
+            self._gave_way_ns += self._used_ns() - begun_ns
+
+    def _at_usual_priority(self, call: Callable[[*Ts], T], *arguments: *Ts) -> T:
+        self._usual.apply()
+        try:
+            return call(*arguments)
+        finally:
+            self._ahead.apply()
+
+
+class _OfThread(threading.local):
+    worker: UrgentWorker | None = None
+
+
+_HERE = _OfThread()
+
+
+def giving_way(
+    call: Callable[[*Ts], T], apart: Callable[[*Ts], T] | None = None
+) -> Callable[[*Ts], T]:
+    """Returns a function that calls an engine, which computes without the interpreter lock.
+
+    On a worker in real time it gives way meanwhile. Where `call` does much with the lock, too,
+    `apart` is to have another thread of the engine compute: it is called in its place. While nobody
+    wants real time the function is `call`.
+    """
+    if not REAL_TIME.is_wanted:
+        return call
+
+    def called(*arguments: *Ts) -> T:
+        worker = _HERE.worker
+        if worker is None or not worker.gives_way:
+            return call(*arguments)
+        return worker.compute(call, *arguments) if apart is None else apart(*arguments)
+
+    return called
