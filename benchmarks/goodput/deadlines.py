@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import random
 import re
 import sys
@@ -38,7 +39,6 @@ from benchmarks.goodput.clients import KINDS, Answer, Kind, answers, arrivals
 from benchmarks.goodput.flood import FLOOD, flood
 from benchmarks.goodput.idle_loop import idle_loop
 from benchmarks.goodput.servers import contestants, served
-from nnasync._core.real_time import Policy
 
 ALONE_HZ = 25.0
 URGENT = Kind("urgent with time", 1.0, 1000, 1)
@@ -89,12 +89,13 @@ def _ahead_of_all() -> Iterator[None]:
 
     What it starts does not inherit it.
     """
-    usual = Policy.here()
-    usual.in_real_time(above_least=2).apply()
+    priority = os.sched_param(os.sched_get_priority_min(os.SCHED_RR) + 2)
+    usual = os.sched_getscheduler(0), os.sched_getparam(0)
+    os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, priority)
     try:
         yield
     finally:
-        usual.apply()
+        os.sched_setscheduler(0, *usual)
 
 
 def flat(rounds: Sequence[Sequence[float]]) -> list[float]:

@@ -2,7 +2,8 @@
 
 Requests of one network run one after the other, and those that wait burn a core meanwhile. So a
 network that runs on fewer threads than there are cores gets a copy when an execution finds none
-that is free, up to as many as the cores have room for. Copies are made aside, of what the network
+that is free, up to one more than the cores have room for: else an execution of higher priority
+would wait for one of those that it goes ahead of. Copies are made aside, of what the network
 exports, so their results are the same; until they are there executions share what is.
 """
 
