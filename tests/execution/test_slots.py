@@ -113,6 +113,20 @@ def test_slots_of_devices_that_do_not_tell_are_dropped_when_given_up() -> None:
     assert pile.take() is not slot
 
 
+def test_a_slot_in_use_where_another_takes_over_is_used_by_none_of_its_calls() -> None:
+    """The device that takes over knows nothing of runs of the one before."""
+    pile = slots()
+    pile.serve(None, None, lambda request: False)
+    idle, in_use = pile.take(), pile.take()
+    pile.give_back(idle)
+    pile.serve(None, None, lambda request: True)
+    assert pile.take() is idle
+    pile.give_up(in_use, in_use.request)
+    assert pile.take() is not in_use
+    pile.give_up(idle, idle.request)
+    assert pile.take() is idle
+
+
 def test_slots_that_were_given_up_are_trimmed_and_closed() -> None:
     pile = slots()
     pile.serve(None, None, lambda request: True)

@@ -284,11 +284,15 @@ class Slots(IdleSlots[Slot]):
         """Make slots for the device `peer` from now on; None: for a device of this process.
 
         `admit` is called before a slot is made, and raises where an execution would be refused.
-        `has_let_go` tells whether the device uses the memory of a request no more.
+        `has_let_go` tells whether the device uses the memory of a request no more. It does not know
+        what runs on the one before, so slots that are in use are not used again.
         """
         self._admit, self._has_let_go = admit, has_let_go
         self._given_up.clear()
         if peer is None and self._peer is None:
+            self._era = object()
+            for slot in self._idle:
+                slot.era = self._era
             return
         self._peer = peer
         self._shared = SharedArena().take
