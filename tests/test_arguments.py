@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from msgspec import structs
 
 import nnasync as nn
 from nnasync import audio, batching, devices, experiments, memory, ray, streaming, vision
-from nnasync._core.arguments import check_function, check_number, check_words, told
+from nnasync._core.arguments import check_function, check_number, told, words
 from nnasync._core.execution import Port
 from nnasync.errors import ExperimentError, InvalidArgument
 from nnasync.streaming import webrtc
@@ -352,9 +353,47 @@ def test_numbers_of_numpy_are_numbers_and_what_is_allowed_passes() -> None:
         check_number("x", value, 0, 1)
     with pytest.raises(InvalidArgument, match="finite"):
         check_number("x", 10**400)
-    check_words("names", ("a", "b"))
-    check_words("names", [])
+    assert words("names", ("a", "b")) == ("a", "b")
+    assert words("names", []) == ()
     check_function("f", print, "a function")
+
+
+ANCHORS = np.ones((1, 3, 2))
+
+RIGHT: list[tuple[Callable[..., Any], Mapping[str, Any]]] = [
+    (vision.Boxes.of, {"names": np.array(["cup", "cat"])}),
+    (vision.Boxes.of, {"names": {0: "cup"}.values()}),
+    (vision.Boxes.of, {"names": iter(["cup"])}),
+    (vision.Detector, {"net": Net(), "head": vision.CornerHead(), "names": iter(["cup"])}),
+    (vision.draw, {"picture": PICTURE.copy(), "boxes": BOXES, "colors": np.ones((2, 3), int)}),
+    (vision.placement, {"width": 9, "height": 9, "into": (4, 4), "window": np.array([0, 0, 4, 4])}),
+    (vision.prepare, {"picture": PICTURE, "net": PORT, "window": np.array([0, 0, 4, 4])}),
+    (vision.AnchorHead, {"anchors": ROWS, "variances": np.ones(4)}),
+    (vision.DistanceHead, {"cells": tuple(np.array([8, 16]))}),
+    (vision.YoloGridHead, {"anchors": ANCHORS}),
+    (vision.anchors_on_grids, {"size": (9, 9), "cells": np.array([8]), "sides": np.ones((1, 2))}),
+    (vision.average_precisions, {"found": {0: BOXES}.values(), "truth": [BOXES]}),
+    (streaming.camera, {"index": 0, "rate_hz": Fraction(30_000, 1001)}),
+    (streaming.synthetic, {"make": int, "rate_hz": Fraction(30_000, 1001)}),
+]
+
+
+@pytest.mark.parametrize(("call", "given"), RIGHT)
+def test_rows_are_rows_whatever_holds_them(
+    call: Callable[..., Any], given: Mapping[str, Any]
+) -> None:
+    call(**given)
+
+
+def test_a_window_of_an_array_is_that_of_a_tuple() -> None:
+    window = np.array([1, 0, 5, 4])
+    found = vision.placement(9, 9, (4, 4), window=window)  # type: ignore[arg-type]  # An array.
+    assert found == vision.placement(9, 9, (4, 4), window=(1, 0, 5, 4))
+
+
+def test_names_are_kept_once_they_were_read() -> None:
+    boxes = vision.Boxes.of([[1, 2, 3, 4]], names=iter(["cup"]))  # type: ignore[arg-type]
+    assert boxes.names == ("cup",)
 
 
 STREAM = experiments.Stream(

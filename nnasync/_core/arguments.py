@@ -10,7 +10,8 @@ from __future__ import annotations
 import inspect
 import math
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
+from numbers import Rational
 from typing import Any
 
 import numpy as np
@@ -19,12 +20,13 @@ from nnasync.errors import InvalidArgument
 from nnasync.hal import Array
 
 _LONGEST = 60
+_NUMBERS = (int, float, np.integer, np.floating, Rational)
 _LONGEST_SIDE = 1 << 16
 
 
 def is_finite(value: object) -> bool:
     """Whether it is a number that is neither infinite nor NaN."""
-    if not isinstance(value, int | float | np.integer | np.floating) or isinstance(value, bool):
+    if not isinstance(value, _NUMBERS) or isinstance(value, bool):
         return False
     try:
         return math.isfinite(value)
@@ -99,13 +101,25 @@ def check_function(name: str, value: object, wanted: str) -> None:
         raise _wrong(name, value, wanted, "")
 
 
-def check_words(name: str, values: object) -> None:
-    """Raise InvalidArgument unless it is some words one after the other, and not one word."""
-    row = (
-        values if isinstance(values, Sequence) and not isinstance(values, str | bytes) else (None,)
-    )
-    if not all(isinstance(word, str) for word in row):
+def entries(values: object) -> tuple[Any, ...] | None:
+    """Returns what a row consists of, be it a tuple, an array or an iterator.
+
+    None for one word, and for what is no row.
+    """
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        return None
+    try:
+        return tuple(values)
+    except TypeError:  # an array of no dimension
+        return None
+
+
+def words(name: str, values: object) -> tuple[str, ...]:
+    """Returns words that are given one after the other; raises InvalidArgument for one word."""
+    row = entries(values)
+    if row is None or not all(isinstance(word, str) for word in row):
         raise _wrong(name, values, "a tuple or list of str", "")
+    return row
 
 
 def check_size(name: str, size: object) -> None:

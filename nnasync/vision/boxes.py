@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from nnasync._core.arguments import check_kind, check_number, check_words, told
+from nnasync._core.arguments import check_kind, check_number, told, words
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Array, Struct
 
@@ -63,14 +63,14 @@ class Boxes(Struct, frozen=True, eq=False):
         Scores are 1 and labels 0 unless given. Raises InvalidArgument where numbers or shapes do
         not fit.
         """
-        check_words("names", names)
+        row = words("names", names)
         places = _column(corners, np.float32, "corners").reshape(-1, 4)
         count = len(places)
         return cls(
             places,
             _checked(np.ones(count) if scores is None else scores, np.float32, "scores", count),
             _checked(np.zeros(count) if labels is None else labels, np.int32, "labels", count),
-            tuple(names),
+            row,
             None if identities is None else _checked(identities, np.int32, "identities", count),
         )
 

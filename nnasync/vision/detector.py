@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import msgspec
 import numpy as np
 
-from nnasync._core.arguments import check_kind, check_share, check_whole, check_words, or_none, told
+from nnasync._core.arguments import check_kind, check_share, check_whole, or_none, told, words
 from nnasync._core.clock import Deadline
 from nnasync._core.execution.network import Network, check_network
 from nnasync._core.workers.anyio_threads import in_helper_thread
@@ -78,8 +78,7 @@ class Detector:
         """
         check_network("net", net)
         _check_head(head)
-        check_words("names", names)
-        check_words("outputs", outputs)
+        names, outputs = words("names", names), words("outputs", outputs)
         check_share("threshold", threshold)
         check_share("overlap", overlap)
         or_none(check_whole, "most", most, 0)
@@ -88,7 +87,7 @@ class Detector:
         self._net = net
         self._head = head
         self._input = PictureInput.of(net, size=size)
-        self._names = tuple(names) or net.labels
+        self._names = names or net.labels
         self._order = _order(net, outputs, head.outputs)
         self._threshold = threshold
         self._overlap = overlap

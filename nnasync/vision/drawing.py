@@ -17,6 +17,7 @@ from nnasync._core.arguments import (
     check_kind,
     check_share,
     check_whole,
+    entries,
     or_none,
     told,
 )
@@ -187,9 +188,10 @@ def draw(
     for a picture that cannot be drawn into, for what are no `Boxes`, no colors or no function.
     """
     check_boxes("boxes", boxes)
-    if not isinstance(colors, Sequence) or not len(colors):
+    palette = entries(colors)
+    if not palette:
         raise InvalidArgument(f"boxes are drawn in at least one color, not in {told(colors)}")
-    for color in colors:
+    for color in palette:
         _check_color(color)
     or_none(check_function, "caption", caption, "a function of a Box that returns a str")
     or_none(check_whole, "thickness", thickness, 1)
@@ -198,7 +200,7 @@ def draw(
     thick = thickness or max(round(small / 240), 1)
     height = max(round(small / 26), 9)
     for box in boxes.finite():
-        color = colors[(box.label if box.identity is None else box.identity) % len(colors)]
+        color = palette[(box.label if box.identity is None else box.identity) % len(palette)]
         left, top, right, bottom = (
             round(side) for side in (box.left, box.top, box.right, box.bottom)
         )

@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
-from nnasync._core.arguments import told
+from nnasync._core.arguments import entries, told
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Array
 from nnasync.memory import Pool, to_rgb
@@ -95,13 +95,15 @@ def pixels_of(
     return _colored(small, channels)
 
 
-def check_window(window: object) -> None:
-    """Raise InvalidArgument for what is not four whole numbers."""
-    edges = window if isinstance(window, tuple | list) else ()
+def window_of(window: object) -> Window:
+    """Returns a window that is four whole numbers; raises InvalidArgument for anything else."""
+    edges = entries(window) or ()
     if len(edges) != 4 or not all(isinstance(edge, int | np.integer) for edge in edges):
         raise InvalidArgument(
             f"window is {told(window)}, it must be (left, top, right, bottom) in whole pixels"
         )
+    left, top, right, bottom = map(int, edges)
+    return left, top, right, bottom
 
 
 def _check_array(array: Array) -> None:

@@ -15,7 +15,7 @@ from nnasync._core.arguments import check_choice, check_size, check_whole
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Array, Struct
 from nnasync.vision.boxes import Boxes, check_boxes
-from nnasync.vision.pictures import Window, check_window
+from nnasync.vision.pictures import Window, window_of
 
 Fit: TypeAlias = Literal["letterbox", "crop", "stretch"]
 """How a picture gets into another shape: with bars, with parts cut off, or distorted."""
@@ -73,8 +73,7 @@ def placement(
     check_whole("height", height, 1)
     check_size("into", into)
     check_fit(fit)
-    source = (0, 0, width, height) if window is None else window
-    check_window(source)
+    source = (0, 0, width, height) if window is None else window_of(window)
     left, top, right, bottom = source
     if not (0 <= left < right <= width and 0 <= top < bottom <= height):
         raise InvalidArgument(

@@ -9,7 +9,7 @@ COCO).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -30,7 +30,7 @@ def average_precisions(
     """
     check_share("overlap", overlap)
     for name, pictures in (("found", found), ("truth", truth)):
-        check_kind(name, pictures, Sequence, "a list with the Boxes of each picture")
+        check_kind(name, pictures, Collection, "a list with the Boxes of each picture")
         for boxes in pictures:
             check_boxes(f"an entry of {name}", boxes)
     if len(found) != len(truth):

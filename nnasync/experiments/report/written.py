@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from nnasync._core.arguments import check_kind, check_words
+from nnasync._core.arguments import check_kind, words
 from nnasync.errors import GeneralFailure, InvalidArgument
 from nnasync.experiments.report.page import SECTIONS, page
 from nnasync.experiments.report.pictures import take_pictures
@@ -37,7 +37,7 @@ def write_report(
     section that no report has.
     """
     check_kind("results", results, Results, "Results, as read_results gives them")
-    check_words("sections", sections)
+    sections = words("sections", sections)
     if unknown := set(sections) - set(SECTIONS):
         raise InvalidArgument(
             f"no report has a section {', '.join(sorted(unknown))}; there is {', '.join(SECTIONS)}"

@@ -8,11 +8,11 @@ factors" are the reciprocals of the variances.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from nnasync._core.arguments import check_choice, check_size, check_whole, told
+from nnasync._core.arguments import check_choice, check_size, check_whole, entries, told
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Array, Struct
 from nnasync.vision.boxes import Boxes
@@ -48,7 +48,8 @@ class AnchorHead(Struct, frozen=True, eq=False):
         check_scores(self.scores)
         check_background(self.background)
         variances = self.variances
-        if not isinstance(variances, tuple | list) or np.shape(variances) != (4,):
+        is_row = isinstance(variances, tuple | list | np.ndarray)
+        if not is_row or np.shape(variances) != (4,):
             raise InvalidArgument(f"variances are {told(variances)}, they must be four numbers")
         shape = np.shape(self.anchors)
         if not isinstance(self.anchors, np.ndarray) or len(shape) != 2 or shape[1] != 4:
@@ -75,15 +76,17 @@ class AnchorHead(Struct, frozen=True, eq=False):
         return Boxes.of(corners * np.tile(size[::-1], 2), best, labels)
 
 
-def _check_grids(cells: object, sides: object) -> None:
-    rows = [each for each in (cells, sides) if isinstance(each, Sequence)]
-    if len(rows) != 2 or isinstance(cells, str | bytes) or len(rows[0]) != len(rows[1]):
+def _grids(cells: object, sides: object) -> list[tuple[int, Any]]:
+    """Returns the cells of each map with the sides of its anchors."""
+    each, anchors = entries(cells), entries(sides)
+    if each is None or anchors is None or len(each) != len(anchors):
         raise InvalidArgument(
             f"cells are {told(cells)} and sides {told(sides)}, they must be two lists of a length: "
             "the size of the cells of each map, and the sides of its anchors"
         )
-    for cell in rows[0]:
+    for cell in each:
         check_whole("an entry of cells", cell, 1)
+    return list(zip(each, anchors, strict=True))
 
 
 def anchors_on_grids(
@@ -101,9 +104,8 @@ def anchors_on_grids(
     """
     check_size("size", size)
     height, width = size
-    _check_grids(cells, sides)
     found = []
-    for cell, each in zip(cells, sides, strict=True):
+    for cell, each in _grids(cells, sides):
         rows, columns = -(-height // cell), -(-width // cell)
         y, x = np.mgrid[:rows, :columns] + 0.5
         centers = np.stack([x / columns, y / rows], axis=-1).reshape(-1, 1, 2)

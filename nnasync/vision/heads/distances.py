@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from nnasync._core.arguments import told
+from nnasync._core.arguments import is_whole, told
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Array, Struct
 from nnasync.vision.boxes import Boxes
@@ -34,7 +34,7 @@ class DistanceHead(Struct, frozen=True):
         """Raise InvalidArgument for cells that have no size, and an unknown kind of scores."""
         check_scores(self.scores)
         is_row = isinstance(self.cells, tuple) and len(self.cells) > 0
-        if not is_row or not all(isinstance(cell, int) and cell >= 1 for cell in self.cells):
+        if not is_row or not all(is_whole(cell) and cell >= 1 for cell in self.cells):
             raise InvalidArgument(
                 f"cells are {told(self.cells)}, they must be a tuple of one size or more, each of "
                 "1 pixel at least"

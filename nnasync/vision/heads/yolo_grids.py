@@ -18,7 +18,7 @@ from typing import Literal
 
 import numpy as np
 
-from nnasync._core.arguments import check_choice, check_number, told
+from nnasync._core.arguments import check_choice, check_number, entries, told
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Array, Struct
 from nnasync.vision.boxes import Boxes
@@ -120,7 +120,7 @@ class YoloGridHead(Struct, frozen=True):
 
 
 def _check_anchors(anchors: object) -> None:
-    maps = anchors if isinstance(anchors, tuple | list) else ()
+    maps = entries(anchors) if isinstance(anchors, tuple | list | np.ndarray) else None
     if not maps or not all(_is_map(each) for each in maps):
         raise InvalidArgument(
             f"anchors are {told(anchors)}, they must be a tuple with one of (width, height) pairs "
