@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -416,6 +417,14 @@ EXPERIMENTS: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
     (experiments.compare, {"before": WORKLOAD, "after": None}, "before is .* read_results"),
     (experiments.write_report, {"results": None, "folder": "x"}, "results is None"),
 ]
+
+
+def test_files_of_a_workload_are_named_by_paths_too(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text("time,stream\n0.1,one\n0.2,one\n")
+    arrivals: Any = experiments.Trace(trace)  # type: ignore[arg-type]  # A path, not a str.
+    workload = experiments.Workload((structs.replace(STREAM, arrivals=arrivals),))
+    assert experiments.simulate(workload, cores=1, duration_ns=10**9).streams[0].submitted == 2
 
 
 @pytest.mark.parametrize(("call", "given", "why"), EXPERIMENTS)

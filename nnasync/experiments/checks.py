@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from typing import Any
 
@@ -57,6 +58,8 @@ def built_in(struct: msgspec.Struct) -> dict[str, Any]:
 def _plain(value: object) -> object:
     if isinstance(value, np.generic):
         return value.item()
+    if isinstance(value, os.PathLike):
+        return os.fsdecode(value)
     raise ExperimentError(f"a value is {told(value)}, and must be a number or a str")
 
 
