@@ -42,7 +42,7 @@ The layers, top to bottom; a module imports only from rows below its own:
     arguments                                  checks of what users give
     errors, callbacks                          the exception tree; callbacks that raise
     hal                                        the words of HAL 1.3
-    collecting, deferred, endings, notebook, pages, pickling, room, state_files, words  garbage
+    collecting, deferred, endings, notebook, pages, pickling, state_files, words  garbage
 
 The names of this module are loaded when they are first used, so importing it costs next to nothing.
 """

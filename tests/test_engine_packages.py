@@ -18,7 +18,7 @@ def test_how_long_an_import_took_is_remembered(
     monkeypatch.syspath_prepend(str(tmp_path))
     with open(os.path.join(tmp_path, "an_engine_of_mine.py"), "w") as file:
         file.write("import gc; looked = len(gc.callbacks)")
-    module = imported("an_engine_of_mine", room_bytes=1 << 20)
+    module = imported("an_engine_of_mine")
     monkeypatch.delitem(sys.modules, "an_engine_of_mine")
     took_ns = loading_ns("an_engine_of_mine")
     assert module.looked

@@ -55,7 +55,7 @@ LAYERS = [  # from the top; a module may import modules of the rows below its ow
     {"errors", "callbacks"},
     {"hal"},
     {
-        *("collecting", "deferred", "endings", "notebook", "pages", "pickling", "room"),
+        *("collecting", "deferred", "endings", "notebook", "pages", "pickling"),
         *("state_files", "words"),
     },
 ]

@@ -1,9 +1,10 @@
 """Packages of engines, imported so that other threads wait little for the interpreter lock.
 
-An import keeps the lock in three ways, each for milliseconds, and each is met here: the system
-loads a shared library, which is done before; the heap grows page by page, for which `room` is made;
-and an extension makes its types, between which the lock is given away where Python lets us. What an
-extension computes in one piece when it is imported cannot be helped.
+An import keeps the lock in two ways, each for milliseconds, and each is met here: the system loads
+a shared library, which is done before; and an extension makes its types, between which the lock is
+given away where Python lets us. What an extension computes in one piece when it is imported cannot
+be helped. Nor can pages that a growing heap has the system map: to have them mapped before, by a
+block that is freed again, makes glibc keep large blocks in its heaps for good.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from types import ModuleType
 
 from nnasync._core.collecting import collecting_new
 from nnasync._core.endings import IMPORTS
-from nnasync._core.room import make_room
 
 _OBJECTS = 200
 """New objects from one turn of the collector to the next, which take half a millisecond."""
@@ -30,15 +30,11 @@ _OBJECTS = 200
 _loading_ns: dict[str, int] = {}
 
 
-def imported(name: str, *, room_bytes: int = 0) -> ModuleType:
-    """A module of a package; how long it took to import the first time is remembered.
-
-    `room_bytes` is what the import allocates, where that is much.
-    """
+def imported(name: str) -> ModuleType:
+    """A module of a package; how long it took to import the first time is remembered."""
     if name in sys.modules:
         return importlib.import_module(name)
     began_ns = time.perf_counter_ns()
-    make_room(room_bytes)
     with IMPORTS, _interrupted():
         module = importlib.import_module(name)
     _loading_ns.setdefault(name, time.perf_counter_ns() - began_ns)

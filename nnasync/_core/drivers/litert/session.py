@@ -12,14 +12,10 @@ from numpy.lib.stride_tricks import as_strided
 from nnasync._core.drivers.litert.litert_program import Copy, Feed, Fetch, LiteRTProgram
 from nnasync._core.engine_packages import imported, load_library
 from nnasync._core.giving_way import giving_way
-from nnasync._core.room import make_room
 from nnasync.errors import GeneralFailure, InvalidArgument
 from nnasync.hal import Array
 
 PACKAGE = "ai_edge_litert.interpreter"
-
-_PACKED = 2
-"""With packed weights and values an interpreter takes about so many times as much as its file."""
 
 _Step = Callable[[], None]
 _Pairs = tuple[tuple[memoryview, memoryview], ...]
@@ -40,7 +36,6 @@ def open_interpreter(content: bytes, threads: int, *, delegated: bool) -> Any:
     Raises RuntimeError or ValueError where LiteRT refuses the file.
     """
     engine = package()
-    make_room(_PACKED * len(content))  # LiteRT packs weights under the interpreter lock.
     kinds = engine.OpResolverType
     return engine.Interpreter(
         model_content=content,

@@ -31,8 +31,6 @@ _ON_CPU = ("onnxruntime-cpu", "onnxruntime-openvino", "onnxruntime-xnnpack")
 _DISTRIBUTIONS = ("onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino", "onnxruntime-qnn")
 _NOWHERE = "/nonexistent"
 _FATAL = 4
-_ROOM_BYTES = 8 << 20
-"""What the import allocates: the schemas of all operators."""
 
 
 def package() -> Any:
@@ -44,7 +42,7 @@ def package() -> Any:
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     load_library("onnxruntime", "capi/onnxruntime_pybind11_state")
     try:
-        return imported("onnxruntime", room_bytes=_ROOM_BYTES)
+        return imported("onnxruntime")
     except ImportError as error:
         raise InvalidArgument(
             "onnxruntime is not installed: pip install 'nnasync[onnxruntime]'"
