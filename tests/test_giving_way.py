@@ -70,7 +70,7 @@ def test_no_more_is_used_than_its_share_and_what_was_saved(runs: list[tuple[int,
     allowance, now, used, longest = Allowance(0), 0, 0, 0
     for pause_ns, duration_ns in runs:
         now += pause_ns
-        if allowance.has_any(now):
+        if allowance.left_ns(now) > 0:
             allowance.take(duration_ns)
             used, longest = used + duration_ns, max(longest, duration_ns)
         now += duration_ns
@@ -81,7 +81,7 @@ def test_no_more_is_used_than_its_share_and_what_was_saved(runs: list[tuple[int,
 def test_whoever_uses_less_than_half_never_waits(durations_ns: list[int]) -> None:
     allowance, now = Allowance(0), 0
     for duration_ns in durations_ns:
-        assert allowance.has_any(now)
+        assert allowance.left_ns(now) > 0
         allowance.take(duration_ns)
         now += 2 * duration_ns + 1
 
@@ -135,16 +135,31 @@ def test_a_failure_leaves_the_worker_in_real_time(system: System) -> None:
     in_thread(work)
 
 
-def test_once_the_allowance_is_used_up_a_whole_run_gives_way(system: System) -> None:
+@pytest.mark.usefixtures("wanted")
+@pytest.mark.parametrize(("times", "gives_way_whole"), [(1.5, False), (3, True)])
+def test_high_work_without_an_end_gives_way(
+    system: System, times: float, gives_way_whole: bool
+) -> None:
+    """Its computing, and where the engine does not say when that is, the whole run."""
+
     def work(worker: UrgentWorker, clock: Clock) -> None:
         seen: list[Policy] = []
-        worker.run(lambda: clock.pass_ns(3 * SAVED_NS), is_high=True)
-        worker.run(lambda: seen.append(system.here()), is_high=True)
+        engine = giving_way(lambda: seen.append(system.here()))
+
+        def execution() -> None:
+            seen.append(system.here())
+            engine()
+
+        worker.run(lambda: clock.pass_ns(int(times * SAVED_NS), used=True), is_high=True)
+        clock.now_ns = 0
+        worker.run(execution, is_high=True)
         assert is_ahead(system.here())
-        clock.pass_ns(3 * SAVED_NS, used=False)
-        worker.run(lambda: seen.append(system.here()), is_high=True)
-        assert seen[0] == USUAL
-        assert is_ahead(seen[1])
+        assert is_ahead(seen[0]) is not gives_way_whole
+        assert seen[1] == USUAL
+        clock.now_ns = int(2 * times * SAVED_NS)
+        seen.clear()
+        worker.run(execution, is_high=True)
+        assert [is_ahead(each) for each in seen] == [True, True]
 
     in_thread(work)
 

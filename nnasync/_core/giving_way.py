@@ -7,13 +7,14 @@ whatever HIGH work is to come. The remedy is the priority ceiling (Sha, Rajkumar
 (`real_time`), workers have it, too, one step below the loop. They give way, which is to have the
 usual priority, while an engine computes for them without the lock.
 
-A run of HIGH priority does not give way. Nor does one on an engine that does not say when it
-computes. What both take of a core is paid from an allowance, half of the time that passes; once it
-is used up, a whole run gives way.
+A run of HIGH priority does not give way, as long as there is an allowance, half of the time that
+passes. Once it is used up, its computing does. An engine that does not say when it computes never
+gives way; once the allowance is exceeded by far, whole runs do.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -38,12 +39,12 @@ class Allowance:
         self._left_ns = float(_SAVED_NS)
         self._asked_ns = now_ns
 
-    def has_any(self, now_ns: int) -> bool:
-        """Returns whether there is something left for a run that begins now."""
+    def left_ns(self, now_ns: int) -> float:
+        """Returns what is left for a run that begins now; less than 0 where too much was taken."""
         gained_ns = _SHARE * (now_ns - self._asked_ns)
         self._asked_ns = now_ns
         self._left_ns = min(self._left_ns + gained_ns, _SAVED_NS)
-        return self._left_ns > 0
+        return self._left_ns
 
     def take(self, duration_ns: int) -> None:
         """Notes what a run has used while it did not give way."""
@@ -62,8 +63,9 @@ class UrgentWorker:
         """
         self._now_ns, self._used_ns = now_ns, used_ns
         self._usual = Policy.here()
-        self._ahead = self._usual.in_real_time(above_least=0)
-        self._ahead.apply()
+        ahead = self._usual.in_real_time(above_least=0)
+        ahead.apply()
+        self._ahead_is = 0, ahead.number, os.sched_param(ahead.priority)
         self._allowance = Allowance(now_ns())
         self._gives_way = False
         self._gave_way_ns = 0
@@ -71,11 +73,12 @@ class UrgentWorker:
 
     def run(self, run: Callable[[*Ts], object], *arguments: *Ts, is_high: bool) -> None:
         """Calls what runs an execution; its computing gives way unless its priority is HIGH."""
-        if not self._allowance.has_any(self._now_ns()):
+        left_ns = self._allowance.left_ns(self._now_ns())
+        if left_ns < -_SAVED_NS:
             self._at_usual_priority(run, *arguments)
             return
         begun_ns = self._used_ns()
-        self._gives_way, self._gave_way_ns = not is_high, 0
+        self._gives_way, self._gave_way_ns = not is_high or left_ns <= 0, 0
         try:
             run(*arguments)
         finally:
@@ -97,11 +100,12 @@ class UrgentWorker:
             self._gave_way_ns += self._used_ns() - begun_ns
 
     def _at_usual_priority(self, call: Callable[[*Ts], T], *arguments: *Ts) -> T:
+        set_policy, ahead = os.sched_setscheduler, self._ahead_is
         self._usual.apply()
         try:
             return call(*arguments)
         finally:
-            self._ahead.apply()
+            set_policy(*ahead)  # At once: with each step before it, the thread could lose its core.
 
 
 class _OfThread(threading.local):
