@@ -196,7 +196,7 @@ class Runtime:
             watchdog=self._watchdog,
             tracer=self.tracer,
             on_start=functools.partial(settle_in, options),
-            low_os_priority=options.low_os_priority and not options.real_time,
+            low_os_priority=False if options.real_time else options.low_os_priority,
             low_engine_priority=options.low_engine_priority and not options.real_time,
             aging_ns=int(options.aging_ms * 1e6),
             policy=self._policy,
