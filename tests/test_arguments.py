@@ -393,7 +393,7 @@ def test_a_window_of_an_array_is_that_of_a_tuple() -> None:
 
 
 def test_names_are_kept_once_they_were_read() -> None:
-    boxes = vision.Boxes.of([[1, 2, 3, 4]], names=iter(["cup"]))  # type: ignore[arg-type]
+    boxes = vision.Boxes.of([[1, 2, 3, 4]], names=iter(["cup"]))  # type: ignore[arg-type]  # No list.
     assert boxes.names == ("cup",)
 
 
