@@ -1,4 +1,4 @@
-"""Threads as the system sees them: their numbers, their processor time, the lowest OS priority."""
+"""Threads as the system sees them: their numbers, processor time, niceness, the lowest priority."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from nnasync._core.os_threads import demote, ran_ns, threads_of_others
+from nnasync._core.os_threads import demote, make_nicer, niceness, ran_ns, threads_of_others
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells this")
 
@@ -70,6 +70,35 @@ def test_who_gives_way_is_in_the_idle_class_and_the_others_are_not() -> None:
     thread.join()
     assert found == [True, os.SCHED_IDLE]
     assert os.sched_getscheduler(0) == os.SCHED_OTHER
+
+
+@linux_only
+@pytest.mark.parametrize(
+    ("wanted", "has"), [((3,), 3), ((5, 2), 5), ((99,), 19)], ids=["once", "twice", "too much"]
+)
+def test_one_thread_is_made_nicer_and_never_less_so(wanted: tuple[int, ...], has: int) -> None:
+    found, policies = list[int](), list[int]()
+    mine = niceness()
+
+    def work() -> None:
+        for more in wanted:
+            make_nicer(mine + more)
+        found.append(niceness())
+        policies.append(os.sched_getscheduler(0))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert found == [min(mine + has, 19)]
+    assert policies == [os.SCHED_BATCH]
+    assert niceness() == mine
+
+
+def test_without_niceness_nothing_is_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "setpriority", raising=False)
+    monkeypatch.delattr(os, "getpriority", raising=False)
+    make_nicer(5)
+    assert niceness() == 0
 
 
 @linux_only

@@ -93,6 +93,10 @@ async def test_isolation_of_what_is_no_device_is_refused(isolate: Any) -> None:
         {"time_slice_us": -1},
         {"time_slice_us": float("nan")},
         {"time_slice_us": "100"},
+        {"worker_niceness": -1},
+        {"worker_niceness": 20},
+        {"worker_niceness": 5.0},
+        {"worker_niceness": True},
     ],
     ids=kind,
 )

@@ -13,8 +13,10 @@ import threading
 import time
 
 _TASKS = "/proc/self/task"
-_LEAST_NICE = 19
 _SCHEDULED_TIME_OF_A_THREAD = 0b110
+
+MOST_NICE = 19
+"""The niceness of the system that leaves a thread the smallest share of a core."""
 
 
 def threads_of_others() -> frozenset[int]:
@@ -37,6 +39,25 @@ def ran_ns(thread: int) -> int | None:
         return None
 
 
+def niceness() -> int:
+    """Returns how nice the calling thread is, from -20 to 19; 0 where the system cannot tell."""
+    return os.getpriority(os.PRIO_PROCESS, 0) if hasattr(os, "getpriority") else 0
+
+
+def make_nicer(least: int) -> None:
+    """Has the calling thread be at least so nice, 19 at most, which takes no privilege.
+
+    It takes no core from threads of the usual OS priority when it wakes, either (SCHED_BATCH),
+    and loses the time slice that it has asked for.
+    """
+    if hasattr(os, "setpriority"):
+        with contextlib.suppress(OSError):
+            if niceness() < least:
+                os.setpriority(os.PRIO_PROCESS, 0, min(least, MOST_NICE))
+            if hasattr(os, "SCHED_BATCH") and os.sched_getscheduler(0) == os.SCHED_OTHER:
+                os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+
+
 def demote(thread: int) -> bool:
     """Have a thread run only where nothing else wants the core, for good; whether that worked.
 
@@ -46,7 +67,7 @@ def demote(thread: int) -> bool:
     if not hasattr(os, "setpriority"):
         return False
     with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, thread, _LEAST_NICE)
+        os.setpriority(os.PRIO_PROCESS, thread, MOST_NICE)
         if not hasattr(os, "SCHED_IDLE"):
             return False
         os.sched_setscheduler(thread, os.SCHED_IDLE, os.sched_param(0))

@@ -80,7 +80,7 @@ class Scenario:
             finally:
                 self.world.after_step = lambda: None
                 workers = runtime._workers
-        threads = [worker.thread for worker in workers._workers]
+        threads = [worker.thread for worker in workers._crew.workers]
         leftover = [each.name for each in threads if each is not None and each.is_alive()]
         self._demand(not leftover, f"threads {leftover} outlive their runtime")
         self._demand(not runtime._watchdog.pending(), "alarms outlive their runtime")
@@ -270,7 +270,7 @@ class Scenario:
         self._demand(running.busy == held, f"{running.busy} cores busy, {held} executions run")
         self._demand(running.busy + running.lost == len(running), "threads lost do not add up")
         self._demand(all(total >= 0 for total in workers._scheduler.totals), "fewer than none wait")
-        idle = [each for set_ in workers._idle.values() for each in set_]
+        idle = [each for set_ in workers._crew._idle.values() for each in set_]
         self._demand(len(set(map(id, idle))) == len(idle), "a thread is idle twice")
         busy = {id(worker) for _, worker in running.pairs()}
         self._demand(not busy & set(map(id, idle)), "a thread is idle while it runs something")

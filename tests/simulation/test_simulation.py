@@ -11,7 +11,7 @@ import pytest
 from nnasync import fences
 from nnasync._core.clock import Watchdog
 from nnasync._core.runtime import reviving, tasks
-from nnasync._core.workers.threads import Workers
+from nnasync._core.workers.crew import Crew
 from nnasync._core.workers.worker_thread import Worker
 from nnasync.hal import Priority
 from tests.simulation import calls, deaths, play
@@ -134,28 +134,28 @@ def test_a_second_death_that_ends_the_application_is_found(
 def test_a_thread_that_cannot_start_and_is_waited_for_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    real = Workers._start
+    real = Crew.start
 
-    def counted_first(self: Workers, priorities: tuple[Priority, ...]) -> None:
+    def counted_first(self: Crew, priorities: tuple[Priority, ...]) -> None:
         """As a supervisor once did: what was to be started counts as under way."""
         under_way = Worker(priorities)
-        self._workers.append(under_way)
+        self.workers.append(under_way)
         real(self, priorities)
-        self._workers.remove(under_way)
+        self.workers.remove(under_way)
 
-    monkeypatch.setattr(Workers, "_start", counted_first)
+    monkeypatch.setattr(Crew, "start", counted_first)
     _first(_calls, "tasks do not end")
 
 
 def test_an_error_that_escapes_where_no_thread_starts_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def bare(self: Workers, priorities: tuple[Priority, ...]) -> None:
+    def bare(self: Crew, priorities: tuple[Priority, ...]) -> None:
         worker = Worker(priorities)
         worker.begin("worker", self._work, None)
-        self._workers.append(worker)
+        self.workers.append(worker)
 
-    monkeypatch.setattr(Workers, "_start", bare)
+    monkeypatch.setattr(Crew, "start", bare)
     _first(_calls, "can't start new thread")
 
 

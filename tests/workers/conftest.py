@@ -28,9 +28,10 @@ def rigs() -> Iterator[Callable[..., Rig]]:
         policy: Policy | None = None,
         aging_ns: int = AGING_NS,
         low_os_priority: LowOsPriority = False,
+        nicer: bool = False,
     ) -> Rig:
         dog = watchdog or Watchdog()
-        made.append(Rig(cores, queue_limit, dog, policy, aging_ns, low_os_priority))
+        made.append(Rig(cores, queue_limit, dog, policy, aging_ns, low_os_priority, nicer=nicer))
         return made[-1]
 
     yield make

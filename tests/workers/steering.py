@@ -85,6 +85,8 @@ class Rig:
         policy: Policy | None = None,
         aging_ns: int = AGING_NS,
         low_os_priority: LowOsPriority = False,
+        *,
+        nicer: bool = False,
     ) -> None:
         self.watchdog = watchdog
         self.tracer = Tracer()
@@ -98,6 +100,7 @@ class Rig:
             policy=policy,
             aging_ns=aging_ns,
             low_os_priority=low_os_priority,
+            nicer=nicer,
         )
         self.calls: list[Steps] = []
 

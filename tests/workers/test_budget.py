@@ -157,7 +157,7 @@ def test_higher_work_that_comes_as_low_takes_the_core_still_gets_it(
     rig = rigs(1)
     warm = Steps(permits=1)
     wait(rig.submit(warm, HIGH))
-    until(lambda: bool(rig.workers._idle[(HIGH, MEDIUM)]))
+    until(lambda: bool(rig.workers._crew._idle[(HIGH, MEDIUM)]))
     low, urgent = Steps(2), Steps()
 
     class Between(Instrument):
@@ -289,7 +289,7 @@ def test_dependant_runs_on_the_thread_that_settled(rigs: Callable[..., Rig]) -> 
     for call in warm:
         call.reached()
         call.permit()
-    until(lambda: len(rig.workers._idle[(HIGH, MEDIUM)]) == 2)
+    until(lambda: len(rig.workers._crew._idle[(HIGH, MEDIUM)]) == 2)
     calls = [Steps(permits=0 if number == 0 else 1) for number in range(8)]
     tasks = [rig.task(call) for call in calls]
     for task, following in itertools.pairwise(tasks):

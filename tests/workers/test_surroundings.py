@@ -46,7 +46,7 @@ def meter(monkeypatch: pytest.MonkeyPatch) -> type[Meter]:
 
 
 def lowered(rig: Rig) -> list[bool]:
-    return [worker.demoted for worker in rig.workers._workers if LOW in worker.priorities]
+    return [worker.demoted for worker in rig.workers._crew.workers if LOW in worker.priorities]
 
 
 class Thread:

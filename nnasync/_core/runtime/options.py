@@ -10,10 +10,16 @@ from typing import Literal
 import msgspec
 
 from nnasync._core.cache import DEFAULT_LIMIT_BYTES
+from nnasync._core.os_threads import MOST_NICE
 from nnasync.errors import InvalidArgument
 from nnasync.machine.facts import cores_allowed
 from nnasync.scheduler import AGING_NS
 from nnasync.scheduler.policy import DEFAULT
+
+
+def _is_within(value: object, allowed: range) -> bool:
+    """Returns whether a value is a whole number, and no bool, of a range."""
+    return isinstance(value, int) and not isinstance(value, bool) and value in allowed
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,8 +46,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     runtime that wants it is closed: the workers are the parallelism. Processes that the runtime
     starts have no threads of OpenBLAS then, unless OPENBLAS_NUM_THREADS says otherwise. None leaves
     BLAS alone.
-    time_slice_us: the slice that the loop's thread and the workers of MEDIUM and HIGH ask the
-    system for, so that they get a core as soon as they wake (0: the system's own). real_time: the
+    time_slice_us: the slice that the loop's thread asks the system for, so that it gets a core as
+    soon as it wakes (0: the system's own); workers of MEDIUM and HIGH ask for three times as much.
+    worker_niceness: how much nicer workers are than the loop's thread, 0 to 19, while other
+    programs leave the cores alone: the loop runs at once beside busy workers then, where it would
+    wait for the system's next tick (there is no need for that with real_time). real_time: the
     loop's thread, and those that wait for deadlines, have a real-time priority of the system
     (SCHED_RR) while the runtime is open, so that they run ahead of all that have none, other
     programs included: for programs whose loop does little at a time, as a server's. Workers have
@@ -73,7 +82,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     low_engine_priority: bool = True
     switch_interval_us: float = 50
     blas_threads: Literal[1] | None = 1
-    time_slice_us: float = 1000
+    time_slice_us: float = 300
+    worker_niceness: int = 5
     real_time: bool = False
     competition_budget_ms: float = 300
     contest_process: bool = True
@@ -113,9 +123,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidArgument(f"{text}, got {self.low_os_priority!r}")
         if self.blas_threads not in (1, None):
             raise InvalidArgument(f"blas_threads must be 1 or None, got {self.blas_threads!r}")
-        limit: object = self.isolated_limit_bytes
-        is_number = isinstance(limit, int) and not isinstance(limit, bool)
-        if not (limit is None or (is_number and limit in range(1, sys.maxsize + 1))):
+        if not _is_within(self.worker_niceness, range(MOST_NICE + 1)):
+            text = f"a number from 0 to {MOST_NICE}, got {self.worker_niceness!r}"
+            raise InvalidArgument(f"worker_niceness must be {text}")
+        limit = self.isolated_limit_bytes
+        if not (limit is None or _is_within(limit, range(1, sys.maxsize + 1))):
             text = f"a number of bytes from 1 to {sys.maxsize}, or None"
             raise InvalidArgument(f"isolated_limit_bytes must be {text}, got {limit!r}")
         if self.aging_ms < 1:

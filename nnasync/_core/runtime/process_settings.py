@@ -5,18 +5,22 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
+from collections.abc import Callable
 
 from nnasync._core.clock import now_ns
 from nnasync._core.drivers.cpu.blas import ONE_BLAS_THREAD
 from nnasync._core.endings import renewed_in_child
 from nnasync._core.giving_way import UrgentWorker
-from nnasync._core.os_threads import demote
+from nnasync._core.os_threads import demote, make_nicer, niceness
 from nnasync._core.real_time import REAL_TIME
 from nnasync._core.runtime.options import Options
 from nnasync._core.timeslice import PROMPTNESS, set_time_slice
 from nnasync._core.workers import Worker
 from nnasync.hal import Priority
 from nnasync.machine.decisions import Decisions
+
+_SLICES_OF_A_WORKER = 3
+"""So much longer is a worker's slice than the loop's, which then need not wait for its end."""
 
 
 def slice_ns(options: Options) -> int:
@@ -36,18 +40,26 @@ def inline_budget_ns(options: Options, machine: Decisions) -> int:
     return machine.inline_budget_ns
 
 
-def settle_in(options: Options, worker: Worker) -> None:
-    """The start of a new worker thread, which has inherited the time slice of its starter."""
-    if Priority.LOW not in worker.priorities:
-        set_time_slice(slice_ns(options))
-    else:
-        PROMPTNESS.slice_ns = slice_ns(options)
-        PROMPTNESS.ask(prompt=False)
-        if worker.demoted:
-            demote(threading.get_native_id())
-    if options.real_time:
-        with contextlib.suppress(OSError):  # The loop has it, so this one may have it, too.
-            worker.urgent = UrgentWorker(now_ns)
+def settling_in(options: Options) -> Callable[[Worker], None]:
+    """Returns what each new worker thread begins with; to be called on the thread of the loop."""
+    least_nice = niceness() + options.worker_niceness
+    wanted_ns = slice_ns(options) * _SLICES_OF_A_WORKER
+
+    def settle_in(worker: Worker) -> None:
+        if worker.nicer:
+            make_nicer(least_nice)
+        if Priority.LOW not in worker.priorities:
+            set_time_slice(wanted_ns)
+        else:
+            PROMPTNESS.slice_ns = wanted_ns
+            PROMPTNESS.ask(prompt=False)
+            if worker.demoted:
+                demote(threading.get_native_id())
+        if options.real_time:
+            with contextlib.suppress(OSError):  # The loop has it, so this one may have it, too.
+                worker.urgent = UrgentWorker(now_ns)
+
+    return settle_in
 
 
 class LoopThread:

@@ -48,7 +48,7 @@ from nnasync._core.runtime.process_settings import (
     SETTINGS,
     LoopThread,
     inline_budget_ns,
-    settle_in,
+    settling_in,
     stall_budget_ns,
 )
 from nnasync._core.runtime.sharing import Claim, SharedPlans
@@ -195,11 +195,12 @@ class Runtime:
             queue_limit=options.queue_limit,
             watchdog=self._watchdog,
             tracer=self.tracer,
-            on_start=functools.partial(settle_in, options),
+            on_start=settling_in(options),
             low_os_priority=False if options.real_time else options.low_os_priority,
             low_engine_priority=options.low_engine_priority and not options.real_time,
             aging_ns=int(options.aging_ms * 1e6),
             policy=self._policy,
+            nicer=options.worker_niceness > 0 and not options.real_time,
         )
         self._devices = Devices(
             self._wanted, self._workers, self._folder, isolate=self._isolate, options=options

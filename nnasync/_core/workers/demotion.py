@@ -19,6 +19,7 @@ priority, LOW executions may run there.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import weakref
 from typing import Literal
@@ -77,12 +78,19 @@ class Demotion:
         """
         did = self.demotes_threads
         self._quiet.note(speaks_for=share < (_CROWDED if self._quiet.holds else _CALM))
-        if self.demotes_threads and self.starter is None:
-            try:
-                self.starter = ThreadStarter()
-            except RuntimeError:  # No more threads can be had.
-                self._quiet.disappoint()
+        if self.demotes_threads and not self.have_starter():
+            self._quiet.disappoint()
         return self.demotes_threads is not did
+
+    def have_starter(self) -> bool:
+        """Makes a starter if there is none; returns whether there is one.
+
+        To be called on a thread of the usual OS priority, before others have another one.
+        """
+        if self.starter is None:
+            with contextlib.suppress(RuntimeError):  # No more threads can be had.
+                self.starter = ThreadStarter()
+        return self.starter is not None
 
     def look_no_more(self) -> None:
         """Forgets what was known of others, because nobody observes them any more."""

@@ -12,11 +12,13 @@ from nnasync._core.clock import EarliestAlarm, Watchdog, now_ns
 from nnasync._core.endings import close_at_exit, renewed_in_child
 from nnasync._core.workers.admission import Company
 from nnasync._core.workers.attempt import attempted
+from nnasync._core.workers.crew import Crew
 from nnasync._core.workers.demotion import Demotion, LowOsPriority
 from nnasync._core.workers.helper_threads import HelperThreads
 from nnasync._core.workers.inline import InlineLane
 from nnasync._core.workers.loop_share import LoopShare
-from nnasync._core.workers.refusals import closed, missed, no_thread, stopped, unwatched
+from nnasync._core.workers.neighbors import Neighbors, Niceness
+from nnasync._core.workers.refusals import closed, missed, stopped, unwatched
 from nnasync._core.workers.running import ALL, HANGS_AFTER_NS, LOW, REGULAR, Load, Running
 from nnasync._core.workers.surroundings import Surroundings
 from nnasync._core.workers.task import ABORT, GO, YIELD, Task
@@ -59,10 +61,12 @@ class Workers:
         aging_ns: int = AGING_NS,
         machine: Decisions | None = None,
         policy: Policy | None = None,
+        nicer: bool = False,
     ) -> None:
         """`machine` is what follows from its costs; `policy` None is the default rule.
 
-        `on_start` is called on each new thread, and lowers its OS priority if it gives way.
+        `on_start` is called on each new thread, and lowers its OS priority if it gives way, or is
+        to be nicer than the loop, as threads are with `nicer` while others leave the cores alone.
         """
         self.cores, self.queue_limit, self._loop_ns = cores, queue_limit, inline_budget_ns
         self.watchdog, self.tracer, self._on_start = watchdog, tracer, on_start
@@ -71,10 +75,9 @@ class Workers:
         self._scheduler = Scheduler(servers=cores, aging_ns=aging_ns, policy=policy, **limits)
         self._scheduler.on_failure = self._policy_failed
         self._lock = renewed_in_child(threading.Lock())
-        self._idle: dict[tuple[Priority, ...], list[Worker]] = {REGULAR: [], LOW: []}
-        self._workers: list[Worker] = []
         self._running, self._live = Running(), set[Task]()
-        self._by_thread: dict[int, Worker] = {}
+        niceness = Niceness(is_wanted=nicer)
+        self._crew = Crew(cores, self._demotion, niceness, self._work)
         self.inline = InlineLane(
             self._scheduler,
             self._lock,
@@ -87,10 +90,12 @@ class Workers:
             load=self._load,
         )
         self.turns = self.inline.turns
-        work = self._scheduler, self._lock, self.inline, self._running, self._coming, self._run
-        self.loop_share = LoopShare(*work, self._idle_worker, self._low_worker)
-        shared = watchdog, self._lock, self._demotion, self._running, self._workers
+        work = self._scheduler, self._lock, self.inline, self._running, self._crew.coming, self._run
+        self.loop_share = LoopShare(*work, self._crew.idle_worker, self._low_worker)
+        shared = watchdog, self._lock, self._demotion, self._running, self._crew.workers
         self._surroundings = Surroundings(*shared, lambda: self.inline.ns, self._low_worker)
+        alone = watchdog, self._lock, niceness, lambda: len(self._running)
+        self._neighbors = Neighbors(*alone, self._demotion.have_starter)
         self.helper_threads = HelperThreads(watchdog, tracer)
         belongs_to(tracer)  # Inline runs are on the thread of the loop.
         self._closed = False
@@ -110,7 +115,7 @@ class Workers:
         Not where they are better one after the other. To be asked when an execution begins, since
         each time counts for what is usual.
         """
-        mine, here = threading.get_ident() in self._by_thread, self.turns.here
+        mine, here = self._crew.here is not None, self.turns.here
         waits = here.waiting or any(self._scheduler.totals)
         has_others = self._running.busy > mine or bool(waits)
         self._company.note(has_others=has_others)
@@ -119,8 +124,7 @@ class Workers:
     @property
     def is_at_rest(self) -> bool:
         """Whether each thread runs something or waits for work; none is between the two."""
-        idle = sum(map(len, self._idle.values()))
-        return idle + len(self._running) >= len(self._workers)
+        return self._crew.idle_count + len(self._running) >= len(self._crew.workers)
 
     # -- clients
 
@@ -284,9 +288,10 @@ class Workers:
         """Enter the fast state: a worker thread is started and kept ready."""
         with self._lock:
             self._hot += 1
-            if not self._closed and not self._idle[REGULAR] and not self._is_full(REGULAR):
+            crew = self._crew
+            if not (self._closed or crew.has_idle(REGULAR) or crew.is_full(REGULAR)):
                 with contextlib.suppress(ResourceExhaustedTransient):
-                    self._start(REGULAR)
+                    crew.start(REGULAR)
 
     def leave_fast_state(self) -> None:
         """Leave the fast state."""
@@ -297,7 +302,7 @@ class Workers:
         """Counts so far, and what runs now."""
         with self._lock:
             return WorkersStatistics(
-                threads=len(self._workers),
+                threads=len(self._crew.workers),
                 running=len(self._running),
                 live=len(self._live),
                 hot=self._hot,
@@ -322,8 +327,8 @@ class Workers:
         with self._lock:
             self._aging.disarm()
             self._surroundings.close()
-            idle = self._idle[REGULAR] + self._idle[LOW]
-            self._idle = {REGULAR: [], LOW: []}
+            self._neighbors.close()
+            idle = self._crew.close()
         for worker in idle:
             worker.wake()
         self.helper_threads.close()
@@ -332,7 +337,7 @@ class Workers:
     def join(self, timeout_s: float) -> int:
         """Wait for the threads, in all at most so long; the number of those that still run."""
         end_ns = now_ns() + int(timeout_s * 1e9)
-        living = Worker.join_all(self._workers, end_ns)
+        living = Worker.join_all(self._crew.workers, end_ns)
         self.helper_threads.join(max(0.0, (end_ns - now_ns()) / 1e9))
         return living
 
@@ -345,7 +350,7 @@ class Workers:
     def _worker_for(self, task: Task) -> Worker | None:
         is_governed = self._scheduler.is_governed
         is_low = task.priority is Priority.LOW and not is_governed
-        finishing = self._by_thread.get(threading.get_ident())
+        finishing = self._crew.here
         if (
             finishing is not None
             and finishing.finishing
@@ -363,10 +368,10 @@ class Workers:
             self._running.make_room(task.priority, self._scheduler, self.cores, now_ns)
         servers, spread = self.inline.servers, self._running.spread
         shares = task.is_spread and self._scheduler.only is not None and servers > 0
-        if shares and (spread >= servers or spread + self._coming() >= servers):
+        if shares and (spread >= servers or spread + self._crew.coming() >= servers):
             self._holds_back = True
             return None  # A core is that of the loop's thread, which runs the like of it.
-        return self._idle_worker(REGULAR)
+        return self._crew.idle_worker(REGULAR)
 
     def _may_start_low(self) -> bool:
         if not self._scheduler.totals[0]:
@@ -374,47 +379,9 @@ class Workers:
         running = self._running
         return running.busy < self.cores or running.low_is_due(self._scheduler, now_ns())
 
-    def _coming(self, priorities: tuple[Priority, ...] = REGULAR) -> int:
-        coming = 0
-        for each in self._workers:
-            coming += each.coming and each.priorities is priorities
-        return coming
-
     def _low_worker(self) -> Worker | None:
-        is_wanted = self._may_start_low() and self._scheduler.totals[0] > self._coming(LOW)
-        return self._idle_worker(LOW) if is_wanted else None
-
-    def _idle_worker(self, priorities: tuple[Priority, ...]) -> Worker | None:
-        idle = self._idle[priorities]
-        while idle:
-            worker = idle.pop()
-            if not self._demotion.is_outdated(worker):
-                worker.coming = True
-                return worker
-            worker.leaving = True
-            worker.wake()
-        if not self._is_full(priorities):
-            self._start(priorities)
-        return None
-
-    def _is_full(self, priorities: tuple[Priority, ...]) -> bool:
-        serving = 0
-        for each in self._workers:
-            serving += each.priorities is priorities and not (each.lost or each.leaving)
-        return serving >= self.cores
-
-    def _start(self, priorities: tuple[Priority, ...]) -> None:
-        demoted = priorities is LOW and self._demotion.demotes_threads
-        worker = Worker(priorities, demoted=demoted)
-        name = f"nnasync-{'low' if priorities is LOW else 'worker'}-{len(self._workers)}"
-        is_worker = threading.get_ident() in self._by_thread
-        try:
-            if self._closed:
-                raise RuntimeError("the runtime is closed")
-            worker.begin(name, self._work, self._demotion.starter if is_worker else None)
-        except RuntimeError as error:
-            raise no_thread(f"no thread for executions: {error}") from error
-        self._workers.append(worker)
+        is_wanted = self._may_start_low() and self._scheduler.totals[0] > self._crew.coming(LOW)
+        return self._crew.idle_worker(LOW) if is_wanted else None
 
     # -- aging: work that is due gets a thread, and keeps it for a while; the lock is held
 
@@ -444,7 +411,7 @@ class Workers:
                 woken.append(self._low_worker())
                 if failure is not None or self._scheduler.is_governed:
                     wanted = min(self.cores - self._running.busy, self._scheduler.queued(REGULAR))
-                    woken += (self._idle_worker(REGULAR) for _ in range(wanted))
+                    woken += (self._crew.idle_worker(REGULAR) for _ in range(wanted))
             self._watch_age()
         for worker in woken:
             if worker is not None:
@@ -455,7 +422,7 @@ class Workers:
     # -- the life of a worker thread
 
     def _work(self, worker: Worker) -> None:
-        self._by_thread[threading.get_ident()] = worker
+        self._crew.joins(worker)
         belongs_to(self.tracer)
         if self._on_start is not None:
             self._on_start(worker)
@@ -469,8 +436,7 @@ class Workers:
                 worker.park()
             if worker.leaving:
                 with self._lock:
-                    self._workers.remove(worker)
-                    del self._by_thread[threading.get_ident()]
+                    self._crew.leaves(worker)
                 return
 
     def _take(self, worker: Worker) -> Task | None:
@@ -478,10 +444,11 @@ class Workers:
         job: Task | None = None
         with self._lock:
             worker.finishing = worker.coming = False
-            if worker.priorities is LOW and self._demotion.is_outdated(worker):
+            if self._crew.is_outdated(worker):
                 worker.leaving = True
+                is_low = worker.priorities is LOW
                 with contextlib.suppress(ResourceExhaustedTransient):
-                    low = self._low_worker()
+                    low = self._low_worker() if is_low else self._crew.idle_worker(REGULAR)
             else:
                 job, low = self._next_for(worker)
             expired = self._scheduler.take_expired() if self._scheduler.expired else ()
@@ -504,6 +471,7 @@ class Workers:
         job = self._scheduler.next(now_ns(), asked) if budget else None
         if isinstance(job, Task):
             self._running.begin(job, worker)
+            self._neighbors.begins()
             if job.priority is Priority.LOW:
                 self._surroundings.begins(job)
             if job.shielded_until_ns or self._scheduler.is_governed:
@@ -515,14 +483,14 @@ class Workers:
                     # What was to follow on this thread would wait for something else.
                     self._holds_back = False
                     with contextlib.suppress(ResourceExhaustedTransient):
-                        more = self._scheduler.queued(REGULAR) > self._coming()
-                        return job, self._idle_worker(REGULAR) if more else None
+                        more = self._scheduler.queued(REGULAR) > self._crew.coming()
+                        return job, self._crew.idle_worker(REGULAR) if more else None
             return job, None
         low = None
         if not self._closed:
             if self._scheduler.is_governed:
                 self._watch_age()
-            self._idle[worker.priorities].append(worker)
+            self._crew.rests(worker)
             if has_low:  # Its core is free again, and only LOW work can be waiting for one.
                 with contextlib.suppress(ResourceExhaustedTransient):
                     low = self._low_worker()
@@ -582,7 +550,9 @@ class Workers:
                 return
             regular = low = None
             with contextlib.suppress(ResourceExhaustedTransient):
-                regular = self._idle_worker(REGULAR) if self._scheduler.queued(REGULAR) else None
+                regular = (
+                    self._crew.idle_worker(REGULAR) if self._scheduler.queued(REGULAR) else None
+                )
             with contextlib.suppress(ResourceExhaustedTransient):
                 low = self._low_worker()
         for replacement in (regular, low):
@@ -591,7 +561,7 @@ class Workers:
 
     def _return(self, worker: Worker) -> None:
         """Count on a lost thread again, or have it end where another took its place."""
-        worker.leaving = worker.lost = self._is_full(worker.priorities)
+        worker.leaving = worker.lost = self._crew.is_full(worker.priorities)
 
     def _expire(self, job: Job) -> None:
         if not isinstance(job, Task):

@@ -75,19 +75,23 @@ class Worker:
         "finishing",
         "leaving",
         "lost",
+        "nicer",
         "priorities",
         "signal",
         "thread",
         "urgent",
     )
 
-    def __init__(self, priorities: tuple[Priority, ...], *, demoted: bool = False) -> None:
-        """`demoted` is whether the thread has the lowest OS priority.
+    def __init__(
+        self, priorities: tuple[Priority, ...], *, demoted: bool = False, nicer: bool = False
+    ) -> None:
+        """`demoted` is whether the thread has the lowest OS priority; `nicer`, than its loop.
 
         It is `coming` from its start, or from when it was woken, until it asks for work.
         """
         self.priorities = priorities
         self.demoted = demoted
+        self.nicer = nicer
         self.signal = threading.Lock()
         self.signal.acquire()
         self.coming = True

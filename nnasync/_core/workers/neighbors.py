@@ -1,0 +1,109 @@
+"""Neighbors: other programs on the cores, and whether workers are nicer than the loop beside them.
+
+The system gives threads of the same niceness equal shares of a core. A thread of a loop that has
+just run has had more than its share, if only for a moment; woken then beside a worker that
+computes, it waits for the system's next look at the core, up to 4 ms at 250 Hz, since nothing else
+interrupts the worker. A nicer worker owes the loop the core nearly always (one of niceness 5
+has a quarter of it where both want it), and the loop runs at once. For that the worker has to have
+the lower weight: a short time slice decides only among threads that have not had their share. Nor
+does it take the core from a thread of the usual niceness when it wakes (SCHED_BATCH): woken for a
+moment, between two waits for the interpreter lock, it would send the loop, or a worker that holds
+the lock, off the core, and leave it then to whoever is next.
+
+Beside other programs that keep the cores busy the lower weight is paid for: the worker has a
+quarter of a core then, instead of half of it. So workers are nicer only while others leave room.
+Every fifth of a second, as long as workers run executions, the processor time of everybody else is
+measured: two looks in a row at crowded cores, and two seconds without, change it. A thread cannot
+become less nice again without a privilege: other threads take over (`crew`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from nnasync._core.clock import EarliestAlarm, Watchdog, now_ns
+from nnasync._core.workers.belief import Belief
+from nnasync._core.workers.worker_thread import Worker
+from nnasync.machine.meter import Busy, CpuMeter
+
+_PERIOD_NS = 200_000_000
+_CROWDED, _CALM = 2, 10
+"""Looks in a row."""
+_FULL = 0.85
+"""Share of all cores that are busy from which on somebody may have to wait for one."""
+_FOREIGN_CORES = 0.25
+"""So much of a core, taken by other programs, is worth a change."""
+
+
+class Niceness:
+    """Whether workers are to be nicer than their loop; its users hold the lock of the workers."""
+
+    def __init__(self, *, is_wanted: bool) -> None:
+        self.is_wanted = is_wanted
+        self._crowd = Belief(proof=_CROWDED, most_proof=_CROWDED, doubts=_CALM)
+
+    @property
+    def is_greater(self) -> bool:
+        """Returns whether threads that start now should be nicer."""
+        return self.is_wanted and not self._crowd.holds
+
+    def is_outdated(self, worker: Worker) -> bool:
+        """Returns whether a thread has the wrong niceness by now."""
+        return worker.nicer is not self.is_greater
+
+    def note(self, busy: Busy) -> bool:
+        """Takes in how busy the cores were; returns whether other threads should take over."""
+        foreign_cores = (busy.machine - busy.stolen - busy.process) * busy.cores
+        crowded = busy.machine >= _FULL and foreign_cores >= _FOREIGN_CORES
+        return self._crowd.note(speaks_for=crowded)
+
+
+class Neighbors:
+    """Looks how busy other programs keep the cores while workers run executions."""
+
+    def __init__(
+        self,
+        watchdog: Watchdog,
+        lock: threading.Lock,
+        niceness: Niceness,
+        is_running: Callable[[], object],
+        crowded: Callable[[], object],
+    ) -> None:
+        """`is_running` tells whether a worker runs an execution now.
+
+        `crowded` is called with the lock held when workers should no longer be nicer.
+        """
+        self._lock, self._niceness = lock, niceness
+        self._is_running, self._crowded = is_running, crowded
+        self._alarm = EarliestAlarm(watchdog, self._look)
+        self._meter: CpuMeter | None = None
+        self._has_begun = self._closed = False
+
+    def begins(self) -> None:
+        """Notes that a worker begins an execution; with the lock held."""
+        self._has_begun = True
+        if self._niceness.is_wanted and not (self._alarm.is_armed or self._closed):
+            self._alarm.arm(now_ns() + _PERIOD_NS)
+
+    def close(self) -> None:
+        """Stops looking."""
+        self._closed = True
+        self._alarm.disarm()
+
+    def _look(self) -> None:
+        """Looks once, as the callback of an alarm; takes the lock."""
+        meter = self._meter
+        busy = None if meter is None else meter.lap()
+        with self._lock:
+            self._alarm.rang()
+            goes_on = self._has_begun or bool(self._is_running())
+            self._has_begun = False
+            if busy is not None and self._niceness.note(busy) and not self._niceness.is_greater:
+                self._crowded()
+            if goes_on:
+                self._meter = meter or CpuMeter()
+                if not self._closed:
+                    self._alarm.arm(now_ns() + _PERIOD_NS)
+            else:
+                self._meter = None
