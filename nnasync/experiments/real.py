@@ -23,11 +23,12 @@ from typing import Any, Literal, NamedTuple
 import anyio
 import numpy as np
 
-from nnasync._core.clock import Deadline, now_ns
+from nnasync._core.clock import Deadline, Watchdog, now_ns
 from nnasync._core.drivers import default_devices
 from nnasync._core.execution import Net
 from nnasync._core.model import ModelBuilder
 from nnasync._core.runtime import CompileOptions, Options, Runtime, open_runtime
+from nnasync._core.wakeup import Wakeup
 from nnasync.batching import Batcher
 from nnasync.engine import Engine
 from nnasync.errors import ExperimentError, MissedDeadline, NNError, Refused
@@ -186,7 +187,7 @@ class _RealRun:
         if end_ns < NEVER_NS:
             self.recorder.until(end_ns)
         meter = WaitMeter()
-        await self._answer_all(runtime._workers._scheduler.totals, end_ns, most)
+        await self._answer_all(runtime, end_ns, most)
         statistics = runtime.statistics().workers
         failure = statistics.scheduler.policy_failure
         return self.recorder.result(
@@ -201,7 +202,7 @@ class _RealRun:
             waited=meter.read(),
         )
 
-    async def _answer_all(self, queued: Sequence[int], end_ns: int, most: int | None) -> None:
+    async def _answer_all(self, runtime: Runtime, end_ns: int, most: int | None) -> None:
         """Starts each request when it is planned; returns when all are answered, or at the end."""
         planner = Planner(
             {each.number: each.arrivals() for each in self.streams if not each.is_closed},
@@ -212,22 +213,23 @@ class _RealRun:
         for each in self.streams:
             each.begin_callers(planner)
         with _little_garbage():
-            await self._answer_due(planner, queued, end_ns)
+            self.start_ns = now_ns()
+            self.trace.begin(self.start_ns)
+            with _given_up_at(self.start_ns + end_ns, runtime._watchdog):
+                await self._answer_due(planner, runtime._workers._scheduler.totals)
         if self.failure is not None:
             raise self.failure
 
-    async def _answer_due(self, planner: Planner, queued: Sequence[int], end_ns: int) -> None:
-        self.start_ns = now_ns()
-        self.trace.begin(self.start_ns)
-        async with anyio.create_task_group() as answers:
-            if end_ns < NEVER_NS:
-                answers.cancel_scope.deadline = anyio.current_time() + end_ns / 1e9
-            async with contextlib.aclosing(planner.arrivals(self.start_ns)) as arrivals:
-                async for due in arrivals:
-                    self._sample(sum(queued))
-                    for arrival in due:
-                        self.due.append(self.streams[arrival.stream].request(arrival))
-                        answers.start_soon(self._answer, planner, answers.cancel_scope)
+    async def _answer_due(self, planner: Planner, queued: Sequence[int]) -> None:
+        async with (
+            anyio.create_task_group() as answers,
+            contextlib.aclosing(planner.arrivals(self.start_ns)) as arrivals,
+        ):
+            async for due in arrivals:
+                self._sample(sum(queued))
+                for arrival in due:
+                    self.due.append(self.streams[arrival.stream].request(arrival))
+                    answers.start_soon(self._answer, planner, answers.cancel_scope)
 
     async def _answer(self, planner: Planner, scope: anyio.CancelScope) -> None:
         """Answers the next request; a call that fails, and is not refused, ends the run."""
@@ -338,6 +340,21 @@ class _RealStream:
 
     def _think(self, planner: Planner, from_ns: int) -> None:
         planner.plan(Arrival(from_ns + next(self._thinking), self.number, 0))
+
+
+@contextlib.contextmanager
+def _given_up_at(at_ns: int, watchdog: Watchdog) -> Iterator[None]:
+    """Cancels what is inside at a time, and never before it, as timers of event loops may."""
+    wakeup = Wakeup.current()
+    with anyio.CancelScope() as scope:
+        alarm = None
+        if at_ns < NEVER_NS:
+            alarm = watchdog.arm(at_ns, lambda: wakeup.post(scope.cancel))
+        try:
+            yield
+        finally:
+            if alarm is not None:
+                alarm.disarm()
 
 
 @contextlib.contextmanager

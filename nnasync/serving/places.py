@@ -9,9 +9,10 @@ from contextlib import asynccontextmanager
 
 import anyio
 
-from nnasync._core.clock import Deadline, now_ns
+from nnasync._core.clock import Deadline
 from nnasync.errors import MissedDeadlinePersistent, because
 from nnasync.hal import NEVER_NS, Priority
+from nnasync.serving.deadlines import set_in_time
 
 
 class _Waiting:
@@ -52,10 +53,8 @@ class Places:
         due_ns = NEVER_NS if deadline is None else deadline.at_ns
         mine = _Waiting()
         heapq.heappush(self._line, (-int(priority), due_ns, next(self._arrivals), mine))
-        patience_s = None if deadline is None else max(0.0, deadline.remaining_ns(now_ns()) * 1e-9)
         try:
-            with anyio.move_on_after(patience_s):
-                await mine.told.wait()
+            await set_in_time(mine.told, deadline)
         except BaseException:
             mine.is_gone = True
             if mine.has_place:

@@ -37,6 +37,7 @@ from nnasync.errors import (
     because,
 )
 from nnasync.hal import Array, Priority
+from nnasync.serving.deadlines import remaining_s, set_in_time, until_passed
 from nnasync.serving.messages import InferRequest
 from nnasync.serving.problems import ServingError, invalid
 from nnasync.serving.served_model import ServedModel
@@ -266,9 +267,11 @@ class _OpenSequence:
 
         Raises MissedDeadline where the deadline passes before.
         """
-        with anyio.move_on_after(_patience_s(deadline)):
+        with anyio.move_on_after(remaining_s(deadline)):
             async with self.line:
                 return
+        if deadline is not None:
+            await until_passed(deadline)
         raise _late()
 
     async def run(
@@ -323,14 +326,8 @@ class _OpenSequence:
 
 async def until_set(event: anyio.Event, deadline: Deadline | None) -> None:
     """Wait for an event; raises MissedDeadline where the deadline passes before it is set."""
-    with anyio.move_on_after(_patience_s(deadline)):
-        await event.wait()
-        return
-    raise _late()
-
-
-def _patience_s(deadline: Deadline | None) -> float | None:
-    return None if deadline is None else max(0.0, deadline.remaining_ns() * 1e-9)
+    if not await set_in_time(event, deadline):
+        raise _late()
 
 
 def _late() -> MissedDeadlinePersistent:
