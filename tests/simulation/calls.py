@@ -309,22 +309,27 @@ def _rehearse() -> None:
 
 def _played(seed: int) -> Verdict:
     world = World(seed)
-    scenario = Scenario(world)
-    finding: list[str] = []
     logging.disable(logging.CRITICAL)
     try:
         with tempfile.TemporaryDirectory() as folder, inside(world) as loop:
-            try:
-                loop.run_until_complete(scenario.run(folder))
-            except (Exception, Stuck) as error:
-                finding = [_told(error)]
-            trace, steps = world.trace, world.steps
+            # Before the end of the world, which breaks off what is left.
+            return _verdict(seed, Scenario(world), loop, folder)
     finally:
         logging.disable(logging.NOTSET)
-    findings = scenario.wrong + finding
+
+
+def _verdict(
+    seed: int, scenario: Scenario, loop: asyncio.AbstractEventLoop, folder: str
+) -> Verdict:
+    world, findings = scenario.world, scenario.wrong
+    try:
+        loop.run_until_complete(scenario.run(folder))
+    except (Exception, Stuck) as error:
+        findings.append(_told(error))
     if world.finding is not None:
         findings.append(_told(world.finding))
-    return Verdict(seed, "; ".join(findings) or None, trace, steps, scenario.endings)
+    finding = "; ".join(findings) or None
+    return Verdict(seed, finding, world.trace, world.steps, dict(scenario.endings))
 
 
 def _told(error: BaseException) -> str:

@@ -91,6 +91,27 @@ def test_a_world_ends_the_threads_that_are_left() -> None:
     assert thread.really_join()
 
 
+def test_a_world_ends_the_tasks_that_are_left() -> None:
+    """Else the collector names them later, in whichever test it runs."""
+    left: list[asyncio.Task[None]] = []
+
+    async def wait() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(1)
+
+    async def broken_off() -> None:
+        left.append(asyncio.create_task(wait()))
+        await asyncio.sleep(0)
+        left.append(asyncio.create_task(wait()))
+        raise calls.Wrong("before the second one has begun")
+
+    with inside(World(0)) as loop, pytest.raises(calls.Wrong):
+        loop.run_until_complete(broken_off())
+    assert [task.cancelled() for task in left] == [True, True]
+
+
 def test_free_time_counts_no_time_twice() -> None:
     world = World(0)
     start_ns = world.now_ns
