@@ -36,6 +36,10 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # used for, and opens descriptors for that: tests that count them failed by chance.
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 
+# Else who imports OpenVINO ahead of nnasync has a thread that forks this process to report that,
+# and keeps a pipe to the fork: the test that was the first to import it failed by chance.
+sys.modules["openvino_telemetry"] = None  # type: ignore[assignment]  # So no module is found.
+
 # Else each of hundreds of processes that import numpy begins with 30 ms in which the threads of
 # OpenBLAS wait busily for work.
 os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
@@ -318,6 +322,12 @@ def settled() -> None:
 
 
 @pytest.fixture
+def collected() -> None:
+    """Collect what earlier tests left, which would else be given back while this one counts."""
+    gc.collect()
+
+
+@pytest.fixture
 def no_leaks(process_wide_descriptors: None) -> Iterator[None]:
     """Fail the test when it leaves a thread of ours or an open file descriptor behind.
 
@@ -339,6 +349,14 @@ def no_leaks(process_wide_descriptors: None) -> Iterator[None]:
 def our_threads() -> set[threading.Thread]:
     """Living threads that nnasync started."""
     return {thread for thread in threading.enumerate() if thread.name.startswith("nnasync")}
+
+
+def opened_since(before: dict[int, str]) -> dict[int, str]:
+    """Descriptors that were opened after an earlier look at them, which `open_descriptors` gave.
+
+    What others have left may be closed meanwhile: by the collector, or by threads that end late.
+    """
+    return dict(open_descriptors().items() - before.items())
 
 
 def open_descriptors() -> dict[int, str]:

@@ -17,7 +17,7 @@ from nnasync._core.wakeup import Waiter, Wakeup
 from nnasync.errors import GeneralFailure
 from nnasync.fences import Fence
 from nnasync.tracing import Instrument, Tracer
-from tests.rigs import GUARD_S, POOL, ROW, doubler
+from tests.rigs import GUARD_S, POOL, ROW, doubler, free
 
 FATAL = [KeyboardInterrupt, SystemExit]
 
@@ -164,6 +164,7 @@ async def test_workers_go_on_after_callbacks_and_hooks_that_raise(
                 on_thread("mine", gate.signal)
                 await execution.fence
                 assert (await net(ROW)).tolist() == (2 * ROW).tolist()
+            await free(rt)  # Who gave the answer lets go a little later.
             assert rt.statistics().workers.running == 0
             assert rt.statistics().workers.threads <= POOL.cores
     assert f"{error.__name__}: of the hook" in caplog.text

@@ -23,7 +23,7 @@ from nnasync._core.engine_device.fast_state import FAST_STATE_LOOKS
 from nnasync._core.wakeup import Wakeup
 from nnasync.errors import Cancelled, DeviceUnavailable
 from nnasync.fences import Fence
-from tests.conftest import open_descriptors, our_threads
+from tests.conftest import open_descriptors, opened_since, our_threads
 from tests.rigs import (
     HOUR,
     INLINE,
@@ -254,13 +254,16 @@ async def test_a_hundred_networks_leave_nothing(closing: bool) -> None:
                 await cycle()
             await until(lambda: rt.statistics().memory.pools <= others)
             gc.collect()
-            before = (rt.statistics().memory, open_descriptors(), our_threads())
+            memory, descriptors = rt.statistics().memory, open_descriptors()
+            threads = our_threads()
             objects = live()
             for _ in range(cycles):
                 await cycle()
-            await until(lambda: rt.statistics().memory == before[0])
+            await until(lambda: rt.statistics().memory == memory)
             gc.collect()
-            assert (rt.statistics().memory, open_descriptors(), our_threads()) == before
+            assert rt.statistics().memory == memory
+            assert opened_since(descriptors) == {}
+            assert our_threads() <= threads
             await until(lambda: all(reference() is None for reference in references))
             references.clear()
             assert live() - objects < cycles
@@ -270,6 +273,7 @@ async def test_a_hundred_networks_leave_nothing(closing: bool) -> None:
 
 
 @pytest.mark.parametrize("options", [POOL, INLINE], ids=["worker", "inline"])
+@pytest.mark.usefixtures("collected")
 async def test_a_dropped_burst_cools_the_device_down(options: nn.Options) -> None:
     async with runtime(NullEngine(compute=double), options=options) as rt:
         net = await rt.compile(doubler())

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import nnasync as nn
-from tests.conftest import open_descriptors
+from tests.conftest import open_descriptors, opened_since
 from tests.rigs import ROW, both, counter, doubler, runtime
 
 PROGRAM = """
@@ -159,4 +159,4 @@ async def test_a_network_of_this_process_takes_no_descriptor_however_it_is_used(
             async with await rt.allocate(net.input_role(), net.output_role()) as buffer:
                 await net(ROW, out=buffer)
                 assert (await buffer.read()).tolist() == (2 * ROW).tolist()
-                assert open_descriptors() == before
+                assert opened_since(before) == {}

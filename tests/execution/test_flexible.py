@@ -146,6 +146,7 @@ async def given_back(net: nn.Net) -> None:
     await until(lambda: all(binding.idle for binding in prepared._bindings.values()))
 
 
+@pytest.mark.usefixtures("collected")
 async def test_a_request_is_bound_once_for_calls_of_the_same_shapes() -> None:
     """Also where an optional input is omitted, or shapes change to and fro."""
     engine = NullEngine(compute=lambda inputs: [inputs[0]])

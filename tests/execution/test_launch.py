@@ -142,6 +142,7 @@ async def test_a_closed_execution_has_no_outputs_any_more() -> None:
             await execution.result()
 
 
+@pytest.mark.usefixtures("collected")
 async def test_memory_is_reused_once_the_execution_is_closed() -> None:
     async with runtime() as rt:
         pools = rt.statistics().memory.pools

@@ -267,6 +267,7 @@ async def test_the_answer_comes_at_the_deadline_although_the_device_hangs() -> N
         assert engine.counters.finished == 0
 
 
+@pytest.mark.usefixtures("collected")
 async def test_a_late_result_is_discarded_and_its_memory_quarantined(
     watchdog: ManualWatchdog,
 ) -> None:
@@ -291,6 +292,7 @@ async def test_a_late_result_is_discarded_and_its_memory_quarantined(
         assert [result.tolist() for result in results] == [[[2, 4, 6, 8]]] * 4
 
 
+@pytest.mark.usefixtures("collected")
 async def test_quarantined_memory_is_used_again_when_the_device_lets_go(
     watchdog: ManualWatchdog,
 ) -> None:
@@ -544,6 +546,7 @@ async def test_a_closed_network_refuses_everything() -> None:
         assert (await other(ROW)).tolist() == [[2, 4, 6, 8]]
 
 
+@pytest.mark.usefixtures("collected")
 async def test_a_closed_network_gives_its_memory_back() -> None:
     async with runtime() as rt:
         before = rt.statistics().memory.pools

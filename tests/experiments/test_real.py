@@ -84,24 +84,29 @@ async def test_one_core_runs_one_at_a_time_for_as_long_as_it_costs(device: str) 
 
 async def test_what_may_be_stopped_is_and_its_steps_are_kept() -> None:
     """HIGH every 20 ms beside one long LOW with steps of 2 ms; FIFO would have it wait."""
-    long = Stream(
-        name="long",
-        arrivals=Periodic(period_ms=1000),
-        cost=Steps(steps_ms=(2.0,) * 60),
-        priority="low",
-    )
     short = Stream(
         name="short",
         arrivals=Periodic(period_ms=20, phase_ms=11),
         cost=Constant(ms=1),
         priority="high",
     )
-    result = await ran(long, short, policy="fixed-priority-preemptive", requests=8)
-    adds_up(result)
-    pieces = [span for span in result.spans if span.stream == 0]
-    assert result.preemptions == len(pieces) - 1 >= 1
-    assert sum(span.ended_ns - span.began_ns for span in pieces) >= 120 * MS
-    assert result.streams[0].met == 1
+    # On a busy machine LOW may be over before HIGH gets a core to come from; then it takes longer.
+    for steps in (60, 240, 960):
+        long = Stream(
+            name="long",
+            arrivals=Periodic(period_ms=10_000),
+            cost=Steps(steps_ms=(2.0,) * steps),
+            priority="low",
+        )
+        result = await ran(long, short, policy="fixed-priority-preemptive", requests=8)
+        adds_up(result)
+        pieces = [span for span in result.spans if span.stream == 0]
+        assert result.preemptions == len(pieces) - 1
+        assert sum(span.ended_ns - span.began_ns for span in pieces) >= 2 * steps * MS
+        assert result.streams[0].met == 1
+        if result.preemptions:
+            break
+    assert result.preemptions >= 1
 
 
 async def test_callers_of_a_closed_loop_wait_for_their_answers() -> None:

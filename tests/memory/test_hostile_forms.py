@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 import numpy as np
@@ -14,6 +13,7 @@ from nnasync._core.wire.messages import OfferModel, PoolForm, decode, encode
 from nnasync._core.wire.model_transfer import Offer, model_of, pool_of
 from nnasync.errors import GeneralFailure, InvalidArgument
 from nnasync.memory import IMAGE, ImageFormat, ImageLayout, Pool, Unusable
+from tests.conftest import open_descriptors, opened_since
 from tests.memory.handles import dense
 
 SIZE = 8192
@@ -73,9 +73,9 @@ def test_descriptors_that_a_form_does_not_account_for() -> None:
 def test_a_pool_that_cannot_be_handed_on_is_sent_as_that() -> None:
     closed = Pool.allocate(4096)
     closed.close()
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_descriptors()
     offer = Offer(dense().with_constants(closed))
     (form,) = offer.message(1, 1).pools
     assert (form.kind, form.size, offer.fds) == ("ashmem", 4096, [])
     assert "closed" in form.refusal
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert opened_since(before) == {}

@@ -21,7 +21,7 @@ from tests.service.rig import served
 pytestmark = [
     pytest.mark.one_loop("The loop has no part in it, and the model is large."),
     pytest.mark.anyio,
-    pytest.mark.usefixtures("no_leaks"),
+    pytest.mark.usefixtures("no_leaks", "collected"),
 ]
 
 UNITS, INPUTS = 6400, 4096

@@ -36,6 +36,7 @@ def test_descriptor_stays_the_callers() -> None:
     other.close()
 
 
+@pytest.mark.usefixtures("collected")
 def test_arrays_outlive_their_pool() -> None:
     before = memory.statistics()
     pool = Pool.allocate(4096)
@@ -186,6 +187,7 @@ def test_a_blob_is_a_pool_of_its_width() -> None:
         Pool.blob(0)
 
 
+@pytest.mark.usefixtures("collected")
 def test_a_handle_is_mapped_when_somebody_looks() -> None:
     with Pool.allocate(64) as pool:
         before = memory.statistics().pools

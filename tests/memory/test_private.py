@@ -15,13 +15,14 @@ from nnasync import memory
 from nnasync._core.wire.model_transfer import handle_of
 from nnasync.errors import BadState, GeneralFailure, InvalidArgument, ResourceExhaustedTransient
 from nnasync.memory import ALIGNMENT, Pool, SharedArena, mapped
-from tests.conftest import open_descriptors
+from tests.conftest import open_descriptors, opened_since
 
 
+@pytest.mark.usefixtures("collected")
 def test_private_memory_takes_no_descriptor() -> None:
     before, statistics = open_descriptors(), memory.statistics()
     pools = [Pool.private(100) for _ in range(50)]
-    assert open_descriptors() == before
+    assert opened_since(before) == {}
     assert memory.statistics().pools == statistics.pools + 50
     assert memory.statistics().allocated_bytes == statistics.allocated_bytes + 50 * mmap.PAGESIZE
     assert all(bytes(pool.view) == bytes(100) for pool in pools)
@@ -76,9 +77,9 @@ def test_what_a_child_writes_to_private_memory_is_its_own() -> None:
 
 @pytest.mark.skipif(sys.version_info < (3, 13), reason="a mapping keeps a descriptor of its own")
 def test_shared_memory_takes_one_descriptor() -> None:
-    before = len(open_descriptors())
+    before = open_descriptors()
     with Pool.allocate(16):
-        assert len(open_descriptors()) == before + 1
+        assert len(opened_since(before)) == 1
 
 
 # -- pieces
@@ -125,4 +126,4 @@ def test_a_mapping_that_fails_leaves_nothing(monkeypatch: pytest.MonkeyPatch) ->
     for make in (Pool.private, Pool.allocate, SharedArena().take):
         with pytest.raises(ResourceExhaustedTransient):
             make(16)
-    assert open_descriptors() == before
+    assert opened_since(before) == {}

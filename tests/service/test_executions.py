@@ -467,7 +467,7 @@ async def test_a_dropped_model_ends_its_queues_here_and_in_the_service() -> None
         for _ in range(3):
             slot = Slot()
             prepared = await opened(it, slot)
-            assert len(queue_threads()) == 2
+            await until(lambda: len(queue_threads()) == 2)
             model = weakref.ref(prepared)
             del prepared, slot
             gc.collect()

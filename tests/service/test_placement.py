@@ -63,16 +63,28 @@ def test_a_thread_goes_where_it_may_go_only(nonsense: int) -> None:
     assert in_thread(work) == [{CORES[1]}, {CORES[0]}, everywhere, {CORES[1]}, everywhere]
 
 
-def burst_thread() -> int:
-    """Number of the thread that serves the only burst."""
-    (found,) = (
+def burst_threads() -> list[int]:
+    """Numbers of the threads that serve bursts."""
+    return [
         each.native_id or 0
         for each in threading.enumerate()
         if each.name.startswith("nnasync-burst-")
-    )
+    ]
+
+
+def burst_thread() -> int:
+    """Number of the thread that serves the only burst."""
+    (found,) = burst_threads()
     return found
 
 
+@pytest.fixture
+async def none_served(anyio_backend: Any) -> None:
+    """Wait for threads that served bursts of earlier tests: these end a little later."""
+    await rigs.until(lambda: not burst_threads())
+
+
+@pytest.mark.usefixtures("none_served")
 async def test_who_executes_comes_for_short_work_and_is_free_for_longer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -104,6 +116,7 @@ async def test_who_executes_comes_for_short_work_and_is_free_for_longer(
         await prepared.close()
 
 
+@pytest.mark.usefixtures("none_served")
 async def test_what_is_polled_for_is_placed_nowhere() -> None:
     async with served(NullEngine(), options=rigs.INLINE) as it:
         prepared = await it.device.prepare_model(rigs.doubler())

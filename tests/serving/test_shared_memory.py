@@ -16,6 +16,7 @@ from nnasync import memory
 from nnasync.serving.messages import RegionSlice
 from nnasync.serving.problems import ServingError
 from nnasync.serving.shared_memory import FOLDER, RegionStatus, SharedMemory
+from tests.conftest import open_descriptors, opened_since
 
 pytestmark = pytest.mark.skipif(
     not Path(FOLDER).is_dir(), reason="there is no folder of POSIX shared memory"
@@ -83,6 +84,7 @@ def test_what_the_server_writes_a_client_reads(shared: SharedMemory, either: Fil
     assert either.path.stat().st_size == 4096
 
 
+@pytest.mark.usefixtures("collected")
 def test_memory_of_ours_is_mapped_once_and_not_copied(shared: SharedMemory, file: File) -> None:
     before = memory.statistics().pools
     shared.register("r", file.key, 0, 4096)
@@ -94,6 +96,7 @@ def test_memory_of_ours_is_mapped_once_and_not_copied(shared: SharedMemory, file
     assert first[0] == second[0] == ord("x")
 
 
+@pytest.mark.usefixtures("collected")
 def test_memory_that_others_may_write_is_never_mapped(shared: SharedMemory) -> None:
     before = memory.statistics().pools
     with made(mode=0o666) as file:
@@ -224,10 +227,10 @@ def test_limits(file: File) -> None:
 
 
 def test_nothing_stays_open(shared: SharedMemory, either: File) -> None:
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_descriptors()
     for _ in range(3):
         shared.register("r", either.key, 0, 4096)
         shared.unregister("r")
         with pytest.raises(ServingError):
             shared.register("r", either.key, 0, 5000)
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert opened_since(before) == {}
