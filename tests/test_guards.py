@@ -11,7 +11,7 @@ from typing import Any
 import anyio.lowlevel
 import pytest
 
-from tests.conftest import StallWatch, loop_poster, open_descriptors, our_threads
+from tests.conftest import StallWatch, kept_open, loop_poster, open_descriptors, our_threads
 
 pytestmark = pytest.mark.anyio
 
@@ -102,6 +102,30 @@ def test_open_descriptors_are_seen() -> None:
     for end in ends:
         os.close(end)
     assert open_descriptors().keys() == before.keys()
+
+
+def test_descriptors_that_a_thread_closes_a_little_later_are_not_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before, looked = open_descriptors().keys(), threading.Event()
+
+    def look() -> dict[int, str]:
+        found = open_descriptors()
+        looked.set()
+        return found
+
+    def close() -> None:
+        looked.wait()
+        for end in ends:
+            os.close(end)
+
+    ends = os.pipe()
+    assert kept_open(before, patience_s=0).keys() == set(ends)
+    monkeypatch.setitem(kept_open.__globals__, "open_descriptors", look)
+    closing = threading.Thread(target=close)
+    closing.start()
+    assert kept_open(before) == {}
+    closing.join()
 
 
 async def test_each_backend_is_what_it_says(anyio_backend: Any) -> None:
