@@ -219,6 +219,8 @@ class _RealRun:
                 await self._answer_due(planner, runtime._workers._scheduler.totals)
         if self.failure is not None:
             raise self.failure
+        for arrival in planner.untold():
+            self.streams[arrival.stream].request(arrival)
 
     async def _answer_due(self, planner: Planner, queued: Sequence[int]) -> None:
         async with (

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from nnasync._core.clock import now_ns
 from nnasync._core.wakeup import Waiter
+from nnasync.hal import NEVER_NS
 
 
 class Arrival(NamedTuple):
@@ -90,6 +91,14 @@ class Planner:
         with self._changed:
             self._push(arrival)
             self._changed.notify()
+
+    def untold(self) -> list[Arrival]:
+        """Returns what was due by the end and not told, as its thread may have had no core by then.
+
+        To be called when the arrivals are over.
+        """
+        told = [arrival for due in self._told for arrival in due]
+        return told + (self._take_due(self._end_ns) if self._end_ns < NEVER_NS else [])
 
     def _stop(self) -> None:
         with self._changed:

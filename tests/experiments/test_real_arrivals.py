@@ -84,3 +84,17 @@ async def test_cancelling_ends_the_thread() -> None:
         found = await told(planner, now_ns())
     assert scope.cancelled_caught
     assert found == []
+
+
+@pytest.mark.one_loop("The thread that tells of arrivals does not begin.")
+async def test_what_was_due_by_the_end_is_known_though_it_was_not_told() -> None:
+    planner = Planner({0: every(0, 2 * MS)}, callers=0, end_ns=5 * MS, most=None)
+    assert [arrival.planned_ns for arrival in planner.untold()] == [0, 2 * MS, 4 * MS]
+    endless = Planner({0: every(0, 2 * MS)}, callers=0, end_ns=NEVER_NS, most=None)
+    assert endless.untold() == []
+
+
+async def test_nothing_is_told_twice() -> None:
+    planner = Planner({0: every(0, 2 * MS)}, callers=0, end_ns=5 * MS, most=None)
+    assert len(await told(planner, now_ns())) == 3
+    assert planner.untold() == []
