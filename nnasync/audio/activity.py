@@ -24,12 +24,12 @@ _QUIETEST_DB = -90.0
 
 
 class EnergyActivity:
-    """The probability of speech in hops, from their energy above the noise."""
+    """Estimates the probability of speech in each hop from its energy above the noise."""
 
     def __init__(
         self, *, margin_db: float = 9.0, slope_db: float = 2.0, rise_db: float = 0.05
     ) -> None:
-        """At `margin_db` above the noise it is one half; `slope_db` is how far it is to 73 %.
+        """Makes the probability one half at `margin_db` above the noise, 73 % `slope_db` higher.
 
         The noise is taken to rise by `rise_db` a hop at most. Raises InvalidArgument for what is
         no finite number, and for a slope or a rise that is not above 0.
@@ -44,7 +44,7 @@ class EnergyActivity:
 
     @property
     def noise_db(self) -> float:
-        """The noise, in dB below full scale; -90 before the first hop."""
+        """Returns the level of the noise in dB of full scale; -90 before the first hop."""
         return _QUIETEST_DB if self._noise_db is None else self._noise_db
 
     def reset(self) -> None:
@@ -52,7 +52,7 @@ class EnergyActivity:
         self._noise_db = None
 
     def feed(self, hop: Any) -> float:
-        """The probability of speech in a hop of samples, float from -1 to 1 or int16.
+        """Returns the probability of speech in a hop of samples, float from -1 to 1 or int16.
 
         Raises InvalidArgument for what is no row of samples, or an empty one.
         """
@@ -80,7 +80,7 @@ _STATE = (2, 1, 128)
 
 
 class SileroActivity:
-    """The probability of speech in hops of 512 samples at 16 kHz, or 256 at 8 kHz, by Silero.
+    """Runs Silero's network on hops of 512 samples at 16 kHz, or 256 at 8 kHz, for speech in them.
 
     It keeps the network's state and the samples before a hop, so one is for one stream; calls
     follow one another.
@@ -117,7 +117,7 @@ class SileroActivity:
     async def __call__(
         self, hop: Any, *, deadline: Deadline | None = None, priority: Priority | None = None
     ) -> float:
-        """The probability for the next hop, of floats from -1 to 1 or int16.
+        """Returns the probability of speech in the next hop, of floats from -1 to 1 or int16.
 
         Raises InvalidArgument for another number of samples, and what the network raises; the
         state then stays as it was.
@@ -143,7 +143,7 @@ class SpeechEvent(Struct, frozen=True):
 
 
 class SpeechSegments:
-    """From probabilities to beginnings and ends of speech."""
+    """Turns probabilities of speech into its beginnings and ends."""
 
     def __init__(
         self,

@@ -39,7 +39,7 @@ def fixed_rfft(samples: Array) -> tuple[Array, Array]:
 
 
 def _transform(real: Array, imaginary: Array) -> _Complex:
-    """The complex transform of [..., n], by decimation in time."""
+    """Returns the complex transform of [..., n], by decimation in time."""
     size = real.shape[-1]
     if size == 1:
         return real, imaginary
@@ -94,7 +94,7 @@ def _four(parts: list[_Complex]) -> _Complex:
 
 
 def _taken_apart(real: Array, imaginary: Array) -> _Complex:
-    """The spectrum of real samples [..., n + 1], from the transform of their pairs [..., n]."""
+    """Returns the spectrum [..., n + 1] of real samples from the transform of pairs [..., n]."""
     half = real.shape[-1]
     down, _ = _divided((-imaginary, imaginary), 2)
     real, imaginary = _divided((real, imaginary), 2)

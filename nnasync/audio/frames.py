@@ -21,7 +21,7 @@ MOST_SAMPLES = 1 << 31
 
 
 def hann(size: int, *, periodic: bool = True) -> Array:
-    """The raised cosine window, float64 [size]: 0 at its first sample.
+    """Returns the raised cosine window, float64 [size], which is 0 at its first sample.
 
     The periodic one adds up to a constant at a hop of half its size, or of a whole part of that;
     the symmetric one ends with 0 too. Raises InvalidArgument for a size below 1.
@@ -33,7 +33,7 @@ def hann(size: int, *, periodic: bool = True) -> Array:
 
 
 def samples_of(samples: Any, dtype: npt.DTypeLike) -> Array:
-    """One row of samples; raises InvalidArgument for what is none, and for infinite ones and NaN.
+    """Returns samples as one row; raises InvalidArgument for what is none, infinite ones and NaN.
 
     Such a sample would never leave what follows the sound, such as the noise or a spectrum's mean.
     """
@@ -82,7 +82,7 @@ class Framer:
         return len(self._kept)
 
     def feed(self, samples: Any) -> Array:
-        """The windows that are full now, [n, size]; a view where that is possible."""
+        """Returns the windows that are full now, [n, size]; a view where that is possible."""
         row = samples_of(samples, self._dtype)
         if self._skip:
             row, self._skip = row[self._skip :], max(self._skip - len(row), 0)
@@ -112,7 +112,7 @@ class OverlapAdd:
         self._sum = np.zeros(size, np.float32)
 
     def feed(self, windows: Any) -> Array:
-        """The samples that are finished by windows [n, size] or [size]: `hop` for each.
+        """Returns the samples that windows [n, size] or [size] complete: `hop` for each window.
 
         Raises InvalidArgument for windows of another size, and for what are no numbers.
         """
@@ -131,7 +131,7 @@ class OverlapAdd:
         return done.reshape(-1)
 
     def finish(self) -> Array:
-        """The samples that are left, `size - hop`; begins anew."""
+        """Returns the `size - hop` samples that are left, and begins anew."""
         rest = self._sum[: self.size - self.hop].copy()
         self._sum[:] = 0
         return rest

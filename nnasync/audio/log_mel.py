@@ -41,7 +41,7 @@ class LogMel:
         logarithm: Logarithm = "log10",
         floor: float = 1e-10,
     ) -> None:
-        """The defaults are Whisper's, before its scaling (`whisper_scaled`).
+        """Sets up the spectrum; the defaults are Whisper's, before its scaling (`whisper_scaled`).
 
         `fft_size` is that of the window unless given; energies below `floor` count as that much.
         For the others see `mel_filters`. Raises InvalidArgument for what fits no spectrum.
@@ -98,7 +98,9 @@ class LogMel:
         return self._of(self._framer.feed(row))
 
     def finish(self) -> Array:
-        """The rows that the end completes: as many in all as there were whole hops; begins anew.
+        """Returns the rows that the end of the sound completes, and begins anew.
+
+        In all there are as many rows as there were whole hops.
 
         Without `centered` there are none.
         """

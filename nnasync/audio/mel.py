@@ -43,7 +43,7 @@ def hertz_to_mel(hertz: Array | float, scale: MelScale = "slaney") -> Array:
 
 
 def mel_to_hertz(mel: Array | float, scale: MelScale = "slaney") -> Array:
-    """The reverse of `hertz_to_mel`."""
+    """Returns mel as hertz; the reverse of `hertz_to_mel`."""
     values = numbers("mel", mel).astype(np.float64)
     if _is_htk(scale):
         htk: Array = 700 * (10 ** (values / 2595) - 1)
@@ -104,7 +104,7 @@ def _filters(
 
 
 def mfcc(log_mel: Array, count: int = 13, *, orthogonal: bool = True) -> Array:
-    """The first `count` cepstral coefficients of log mel energies [..., bands], float32.
+    """Returns the first `count` cepstral coefficients, float32, of log mel energies [..., bands].
 
     The cosine transform (DCT-II) over the bands: orthogonal, or as tf.signal scales it, in which
     the first coefficient is larger by the square root of 2. Raises InvalidArgument for a count

@@ -291,7 +291,7 @@ def _gain_at(table: Array, x: int) -> int:
 
 
 def _log(value: int, scale_shift: int) -> int:
-    """The natural logarithm times 2 ** scale_shift, by straight pieces of log2."""
+    """Returns the natural logarithm times 2 ** scale_shift, by straight pieces of log2."""
     whole = value.bit_length() - 1
     fraction = value - (1 << whole)
     shift = _LOG_BITS - whole
@@ -307,7 +307,7 @@ def _log(value: int, scale_shift: int) -> int:
 
 
 def _bends() -> list[int]:
-    """How far log2(1 + x) lies above x, in 16 bits, at the ends of 128 pieces."""
+    """Returns how far log2(1 + x) lies above x, in 16 bits, at the ends of 128 pieces."""
     x = np.arange((1 << _SEGMENT_BITS) + 1) / (1 << _SEGMENT_BITS)
     return [int(v) for v in np.rint((np.log2(1 + x) - x) * (1 << _LOG_BITS))] + [0]
 

@@ -95,11 +95,11 @@ class Boxes(Struct, frozen=True, eq=False):
         )
 
     def name_of(self, label: int) -> str:
-        """The name of a class, "" where it has none."""
+        """Returns the name of a class, "" where it has none."""
         return self.names[label] if 0 <= label < len(self.names) else ""
 
     def chosen(self, which: Any) -> Boxes:
-        """Some of them: `which` is a mask, indexes, or a slice.
+        """Returns some of the boxes: `which` is a mask, indexes, or a slice.
 
         Raises InvalidArgument for anything else, and for indexes of boxes that are not there.
         """
@@ -118,16 +118,19 @@ class Boxes(Struct, frozen=True, eq=False):
         )
 
     def above(self, threshold: float) -> Boxes:
-        """Those whose score is at least `threshold`; raises InvalidArgument for no number."""
+        """Returns the boxes that score at least `threshold`.
+
+        Raises InvalidArgument for a threshold that is no number.
+        """
         check_number("threshold", threshold)
         return self.chosen(self.scores >= threshold)
 
     def finite(self) -> Boxes:
-        """Those whose corners and score are finite numbers; a network may give others."""
+        """Returns the boxes whose corners and score are finite; a network may give others."""
         return self.chosen(np.isfinite(self.corners).all(axis=1) & np.isfinite(self.scores))
 
     def sorted(self) -> Boxes:
-        """The same, the highest score first; equal scores stay in their order."""
+        """Returns the boxes sorted, the highest score first; equal scores stay in their order."""
         return self.chosen(np.argsort(-self.scores, kind="stable"))
 
 

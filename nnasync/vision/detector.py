@@ -34,15 +34,15 @@ _QUICK_NUMBERS = 1 << 16
 
 
 class LabeledNetwork(Network, Protocol):
-    """What is used of a detection network (`nnasync.Net`)."""
+    """The part of a detection network (`nnasync.Net`) that is used here."""
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Names of its classes, as far as they are known."""
+        """Returns the names of the network's classes, as far as they are known."""
         ...
 
     def dequantize(self, result: Any) -> Any:
-        """The real values of a result."""
+        """Returns the real values of a result."""
         ...
 
 
@@ -103,7 +103,7 @@ class Detector:
         deadline: Deadline | None = None,
         priority: Priority | None = None,
     ) -> Boxes:
-        """The boxes of a picture (see `Picture`), in its pixels, the surest first.
+        """Returns the boxes of a picture (see `Picture`), in its pixels, the surest first.
 
         Pictures and outputs that take long to convert are converted in a thread. Raises
         InvalidArgument for what is no picture, and what the network raises.
@@ -119,7 +119,7 @@ class Detector:
         return await in_helper_thread(self.decode, result, prepared.placement)
 
     def prepare(self, picture: Picture) -> Prepared:
-        """A picture as the network takes it."""
+        """Returns a picture as the network takes it."""
         return prepare(
             picture,
             self._input.port,
@@ -129,7 +129,7 @@ class Detector:
         )
 
     def decode(self, result: Any, placement: Placement) -> Boxes:
-        """The boxes that a result of the network stands for, in the pixels of the picture.
+        """Returns the boxes that a result of the network stands for, in the pixels of the picture.
 
         Raises InvalidArgument for a result of another shape, and for no placement.
         """
@@ -155,7 +155,7 @@ def _several(result: Any) -> tuple[Any, ...]:
 
 
 def _order(net: Network, names: Sequence[str], count: int) -> list[int]:
-    """Which outputs, by number, in the order of the head."""
+    """Returns the numbers of the outputs, in the order that the head wants."""
     known = [port.name for port in net.outputs]
     if not names and len(known) == count:
         return list(range(count))

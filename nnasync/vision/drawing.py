@@ -72,10 +72,10 @@ def _red_chroma(color: Color) -> tuple[float]:
 
 
 class Canvas:
-    """A picture that is drawn into; it keeps no copy."""
+    """Draws into a picture, of which it keeps no copy."""
 
     def __init__(self, picture: Array | Pool) -> None:
-        """A uint8 array, gray [h, w(, 1)], RGB [h, w, 3] or RGBA [h, w, 4], or a `Pool.image`.
+        """Takes a uint8 array, gray [h, w(, 1)], RGB [h, w, 3], RGBA [h, w, 4], or a `Pool.image`.
 
         Raises InvalidArgument for others, and for what cannot be written.
         """
@@ -90,7 +90,7 @@ class Canvas:
 
     @classmethod
     def of_planes(cls, y: Array, cb: Array, cr: Array) -> Canvas:
-        """A picture of YCbCr 4:2:0: uint8 [h, w], and two planes of half of both, rounded up.
+        """Takes a picture of YCbCr 4:2:0: uint8 [h, w], and two planes of half of both, rounded up.
 
         What PyAV calls yuvj420p, full range; colors in yuv420p come out a little stronger. Raises
         InvalidArgument for other shapes.
@@ -101,7 +101,7 @@ class Canvas:
         return canvas
 
     def fill(self, window: Window, color: Color, *, opacity: float = 1.0) -> None:
-        """A rectangle: left, top, right, bottom in pixels, rounded; what is outside is left out.
+        """Fills a rectangle: left, top, right, bottom in pixels, rounded; cuts off what is outside.
 
         Raises InvalidArgument for a window of anything but four finite numbers, and for a color of
         anything but three from 0 to 255, and for an opacity that is not from 0 to 1.
@@ -112,7 +112,7 @@ class Canvas:
             self._blend((left, top, right, bottom), color, np.asarray(opacity, np.float32))
 
     def outline(self, window: Window, color: Color, *, thickness: int = 2) -> None:
-        """The frame of a rectangle, on its inner side; raises InvalidArgument as `fill` does."""
+        """Draws the frame of a rectangle on its inner side; raises InvalidArgument as `fill`."""
         check_whole("thickness", thickness, 1)
         left, top, right, bottom = _pixels(window)
         thick = max(min(thickness, (right - left) // 2, (bottom - top) // 2), 1)
@@ -122,7 +122,7 @@ class Canvas:
         self.fill((right - thick, top + thick, right, bottom - thick), color)
 
     def text(self, left: int, top: int, text: str, color: Color, *, height: int = 18) -> int:
-        """A line of ASCII with its upper left corner there; returns its width in pixels.
+        """Draws a line of ASCII with its upper left corner there; returns its width in pixels.
 
         Raises InvalidArgument for what is no text, place, color or height.
         """
@@ -270,7 +270,7 @@ def _rgb(color: Color) -> Color:
 
 
 def _thinned(cover: Array, window: Window, step: int) -> Array:
-    """The coverage of samples that each stand for `step` by `step` pixels of a window: its mean."""
+    """Returns the mean coverage for samples that stand for `step` by `step` pixels each."""
     left, top, right, bottom = window
     around = ((top % step, -bottom % step), (left % step, -right % step))
     wide = np.pad(np.broadcast_to(cover, (bottom - top, right - left)), around)

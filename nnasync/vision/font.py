@@ -33,7 +33,7 @@ _DOTS = tuple(_LETTERS.split(" "))
 
 @functools.lru_cache(maxsize=512)
 def text_mask(text: str, height: int) -> Array:
-    """How much of each pixel the letters cover: float32 [height, width] from 0 to 1, read only."""
+    """Returns how much of each pixel letters cover: float32 [height, width], 0 to 1, read only."""
     dots = np.zeros((_ROWS + 2, (_COLUMNS + 1) * len(text) + 1), np.float32)
     for number, letter in enumerate(text):
         left = 1 + number * (_COLUMNS + 1)

@@ -26,24 +26,24 @@ from nnasync.vision.resizing import resized
 
 @runtime_checkable
 class VideoFrame(Protocol):
-    """What is used of a frame of PyAV."""
+    """The part of a frame of PyAV that is used here."""
 
     @property
     def width(self) -> int:
-        """In pixels."""
+        """Returns the width in pixels."""
         ...
 
     @property
     def height(self) -> int:
-        """In pixels."""
+        """Returns the height in pixels."""
         ...
 
     def to_ndarray(self, **options: Any) -> Array:
-        """An array, in another format and size if `format`, `width` and `height` say so."""
+        """Returns an array, in another format and size if `format`, `width` and `height` say so."""
         ...
 
     def reformat(self, *arguments: Any, **options: Any) -> Any:
-        """A frame of another format and size."""
+        """Returns a frame of another format and size."""
         ...
 
 
@@ -117,12 +117,12 @@ def _check_array(array: Array) -> None:
 
 
 def _as_array(thing: object) -> str:
-    """How numpy makes an array of it, if it does, as of an image of Pillow."""
+    """Returns advice if numpy makes an array of an object, such as an image of Pillow, else ""."""
     return "; np.asarray(picture) makes one" if hasattr(thing, "__array_interface__") else ""
 
 
 def _hint(array: Array) -> str:
-    """What makes a picture of an array that nearly is one."""
+    """Returns advice on how to make a picture of an array that nearly is one."""
     if array.ndim == 4 and array.shape[0] == 1:
         return "; picture[0] is the only one of this batch"
     if array.ndim == 3 and array.shape[0] in (1, 3, 4) and array.shape[2] not in (1, 3, 4):
@@ -133,7 +133,7 @@ def _hint(array: Array) -> str:
 
 
 def _plane(image: Pool, channels: int) -> Array:
-    """The pixels [height, width, 1, 3 or 4] of an image."""
+    """Returns the pixels [height, width, 1, 3 or 4] of an image."""
     layout = image.image_layout
     if layout is None or layout.is_rgb:
         return image.planes[0]
@@ -151,7 +151,7 @@ def _cut(pixels: Array, window: Window) -> Array:
 
 
 def _colored(pixels: Array, channels: int) -> Array:
-    """The same pixels with one channel or three."""
+    """Returns the pixels with one channel or three."""
     if pixels.shape[2] == channels:
         return pixels
     if channels == 3:

@@ -64,7 +64,7 @@ class Placement(Struct, frozen=True):
 def placement(
     width: int, height: int, into: Size, *, fit: Fit = "letterbox", window: Window | None = None
 ) -> Placement:
-    """How a picture of `width` by `height`, or a part of it, fits `into` (height, width).
+    """Returns how a picture of `width` by `height`, or a part, fits `into` (height, width).
 
     Raises InvalidArgument for a window that is outside of the picture, for an unknown fit, and for
     sizes that are none.
@@ -106,6 +106,6 @@ def _largest_inside(across: int, down: int, columns: int, rows: int) -> tuple[in
 
 
 def _centered(left: int, top: int, across: int, down: int, width: int, height: int) -> Window:
-    """The window of that width and height in the middle of a rectangle."""
+    """Returns the window of this width and height in the middle of a rectangle."""
     x, y = left + (across - width) // 2, top + (down - height) // 2
     return x, y, x + width, y + height

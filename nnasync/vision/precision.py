@@ -42,7 +42,7 @@ def average_precisions(
 def mean_average_precision(
     found: Sequence[Boxes], truth: Sequence[Boxes], *, overlap: float = 0.5
 ) -> float:
-    """The mean of `average_precisions`: mAP@0.5, unless `overlap` says otherwise; 0 without any."""
+    """Returns the mean of `average_precisions`, which is mAP@0.5 by default; 0 without any."""
     each = average_precisions(found, truth, overlap=overlap)
     return sum(each.values()) / len(each) if each else 0.0
 
@@ -66,7 +66,7 @@ def _of_class(found: Sequence[Boxes], truth: Sequence[Boxes], label: int, overla
 
 
 def _right(boxes: Boxes, targets: Array, overlap: float) -> Array:
-    """Which boxes, the surest first, have a target to themselves."""
+    """Returns for each box, the surest first, whether it has a target to itself."""
     table = overlaps(boxes.corners, targets)
     right = np.zeros(len(boxes), bool)
     for index, row in enumerate(table):

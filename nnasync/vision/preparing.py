@@ -50,7 +50,7 @@ class Normalization(Struct, frozen=True):
 
     @property
     def channels(self) -> int:
-        """For how many channels it has numbers of their own: 1 where one stands for all."""
+        """Returns for how many channels there are numbers: 1 where one number stands for all."""
         return max(len(self.mean), len(self.deviation))
 
 
@@ -63,16 +63,16 @@ IMAGENET = Normalization((123.675, 116.28, 103.53), (58.395, 57.12, 57.375))
 
 
 class HasInputs(Protocol):
-    """A compiled network, or anything else with inputs."""
+    """A compiled network, or any other object with inputs."""
 
     @property
     def inputs(self) -> tuple[Port, ...]:
-        """Its inputs."""
+        """Returns the inputs."""
         ...
 
 
 class PictureInput(Struct, frozen=True):
-    """An input that takes pictures: `height`, `width`, 1 or 3 channels, which may come first."""
+    """Describes an input for pictures: height, width, 1 or 3 channels, which may come first."""
 
     port: Port
     height: int
@@ -82,7 +82,7 @@ class PictureInput(Struct, frozen=True):
 
     @classmethod
     def of(cls, net: HasInputs | Port, *, size: tuple[int, int] | None = None) -> PictureInput:
-        """How the first input of a network, or a port, has pictures.
+        """Returns how the first input of a network, or a port, takes pictures.
 
         `size` (height, width) is for inputs that leave it open. Raises InvalidArgument for an input
         that is not [1, height, width, 1 or 3] or [1, 1 or 3, height, width].
@@ -102,14 +102,14 @@ class PictureInput(Struct, frozen=True):
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
-        """Of the array that is given to the network."""
+        """Returns the shape of the array that is given to the network."""
         if self.channels_first:
             return 1, self.channels, self.height, self.width
         return 1, self.height, self.width, self.channels
 
 
 class Prepared(NamedTuple):
-    """What a network is given, and where the picture lies in it."""
+    """Holds what a network is given, and where the picture lies in it."""
 
     input: Array
     placement: Placement
@@ -126,7 +126,7 @@ def prepare(
     fill: int = 114,
     out: Array | None = None,
 ) -> Prepared:
-    """A picture as the first input of `net` (or as the input `net`, a Port) has it.
+    """Returns a picture as the first input of `net` takes it, or the input `net`, if it is a Port.
 
     `window` (left, top, right, bottom) takes a part of the picture only, `fill` is the gray of the
     bars, `size` (height, width) is for inputs that leave theirs open. `out`, of the input's shape
@@ -208,7 +208,7 @@ def _fill(array: Array, pixels: Array, target: PictureInput, window: Window, tab
 
 @functools.lru_cache(maxsize=64)
 def _table(port: Port, normalization: Normalization | None) -> Array:
-    """What each byte becomes, [256, 1] of the port's type; or [256, channels] where they differ."""
+    """Returns what each byte becomes: [256, 1] of the port's type, or [256, channels]."""
     if normalization is None and port.dtype in _BYTES:
         low = np.iinfo(port.dtype).min
         return (np.arange(256) + low).astype(port.dtype)[:, None]

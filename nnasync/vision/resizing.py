@@ -55,7 +55,7 @@ def _blended(pixels: Array, size: int, axis: int) -> Array:
 
 @functools.lru_cache(maxsize=64)
 def _taps(before: int, after: int) -> tuple[Array, Array]:
-    """Which pixels, int [taps, after], and how much of each, float32 [taps, after]."""
+    """Returns which pixels count, int [taps, after], and how much, float32 [taps, after]."""
     scale = before / after
     reach = max(scale, 1.0)
     centers = (np.arange(after) + 0.5) * scale - 0.5

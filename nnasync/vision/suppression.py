@@ -24,7 +24,7 @@ def suppressed(
     threshold: float = 0.0,
     most: int | None = None,
 ) -> Boxes:
-    """The best boxes, the highest score first; at most `most` of them.
+    """Returns the best boxes, the highest score first; at most `most` of them.
 
     A box goes if its intersection over union with a better one is above `overlap`; with `per_class`
     only boxes of the same label are compared. With `soft_sigma` (0.5 is usual) none goes at once:
@@ -71,7 +71,7 @@ def _soft(
 
 
 def _against(boxes: Boxes, best: int, others: Array, *, per_class: bool) -> Array:
-    """How much some boxes overlap one; those of other labels not at all."""
+    """Returns how much boxes overlap the best one; with `per_class` other labels do not."""
     common: Array = overlaps(boxes.corners[best : best + 1], boxes.corners[others])[0]
     if per_class:
         common = common * (boxes.labels[others] == boxes.labels[best])

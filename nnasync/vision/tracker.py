@@ -27,7 +27,7 @@ _FAR = 1e6
 
 
 class _Track:
-    """One thing: center, speed and size in pixels (and pixels a second), its labels so far."""
+    """Follows one thing: center, speed and size in pixels (and pixels a second), and its labels."""
 
     def __init__(
         self, identity: int, corners: Array, score: float, label: int, now_ns: int
@@ -43,11 +43,11 @@ class _Track:
 
     @property
     def label(self) -> int:
-        """The label with the most weight."""
+        """Returns the label with the most weight."""
         return max(self._weights, key=self._weights.__getitem__)
 
     def center_at(self, now_ns: int) -> Array:
-        """Where its center should be."""
+        """Returns where the center of the thing should be."""
         moved: Array = self.center + self.velocity * np.float32(_seconds(self.seen_ns, now_ns))
         return moved
 
@@ -76,7 +76,7 @@ class Tracker:
     def __init__(
         self, *, overlap: float = 0.2, patience_ns: int = 500_000_000, confirmations: int = 3
     ) -> None:
-        """A thing is told of once it was seen `confirmations` times.
+        """Sets when a thing is reported: once it was seen `confirmations` times.
 
         It is forgotten `patience_ns` after it was last seen. A box may be a thing if they overlap
         by `overlap` or more. Raises InvalidArgument for an overlap that is not above 0 and at
@@ -122,7 +122,7 @@ class Tracker:
         return self._told(seen, now_ns)
 
     def expected(self, now_ns: int) -> Boxes:
-        """All known things where they should be at `now_ns`, those not found just now too."""
+        """Returns all known things where they should be at `now_ns`, found just now or not."""
         check_whole("now_ns", now_ns)
         return self._told(self._tracks, now_ns)
 

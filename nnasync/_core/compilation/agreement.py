@@ -46,7 +46,7 @@ _STEPS_OF_ONE, _STEPS_OF_FEW = 1, 3
 
 
 class Judgment(msgspec.Struct, frozen=True):
-    """Whether results agree, and how far apart they are, in words.
+    """States whether results agree, and says how far apart they are.
 
     may_be_rounding: floats disagree, and may not where `judge` is given what rounded inputs do.
     """
@@ -57,7 +57,7 @@ class Judgment(msgspec.Struct, frozen=True):
 
 
 class _Distance:
-    """How far apart the samples of one output were."""
+    """Records how far apart the samples of one output were."""
 
     def __init__(self) -> None:
         self.largest = 0.0
@@ -121,7 +121,7 @@ def judge(
 
 
 def wants_moved(model: Model) -> bool:
-    """Whether it is a network some of whose results are judged by what moved inputs do."""
+    """Returns whether some of a network's results are judged by what moved inputs do."""
     operands = [model.main.operands[index] for index in model.main.output_indexes]
     return any(_is_carried_on(operand, _size(model)) for operand in operands)
 
@@ -131,7 +131,7 @@ def _size(model: Model) -> int:
 
 
 def _is_carried_on(operand: Operand, size: int) -> bool:
-    """Whether it is quantized, and rounded many times on the way."""
+    """Returns whether an output is quantized, and rounded many times on the way."""
     return size > _FEW and operand.type not in (*_FLOATS, *_EXACT)
 
 

@@ -49,7 +49,7 @@ _PATIENCE_S = 5.0
 
 
 class CompilationCache:
-    """The cache of one compilation; `reason` is why it was not found there, for the report."""
+    """Reads and writes the cache for one compilation; `reason` says why it was not found there."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class CompilationCache:
         cores: int,
         shared: Callable[[], SharedEntries] | None = None,
     ) -> None:
-        """Of `spec` all is in the keys that decides on the plan, as `cores` are.
+        """Has keys that hold all of `spec` and `cores` that decides on the plan.
 
         `shared` gives what looks after the files of devices that write them late.
         """
@@ -91,12 +91,15 @@ class CompilationCache:
         self._conditions = hashlib.sha256(msgspec.json.encode(conditions)).hexdigest()
         self._answers = True
         self.unusable: set[Part] = set()
-        """Whose entries were there and could not be loaded."""
+        """The parts whose entries were there and could not be loaded."""
         self.versions = ", ".join(f"{each.name} {each.version}" for each in spec.devices)
         self.reason = ""
 
     def key(self, part: Part, step: int = 0, operations: Sequence[int] = ()) -> CacheKey:
-        """The cache key of a device's plan; the whole model has step 0, and names no operations."""
+        """Returns the cache key of a device's plan.
+
+        The whole model has step 0, and names no operations.
+        """
         return msgspec.structs.replace(
             self._common,
             device_name=part.device,
@@ -107,7 +110,7 @@ class CompilationCache:
         )
 
     async def lookup(self, key: CacheKey, counts: tuple[int, int]) -> Hit | Miss:
-        """The files of an entry; `reason` says why there are none."""
+        """Returns the files of an entry; where there are none, `reason` says why."""
         silent: Hit | Miss = Miss(self._silence())
         found = await self._on_thread(lambda: self._store.lookup(key, self._digest, counts), silent)
         return self._noted(found)
@@ -119,7 +122,7 @@ class CompilationCache:
         *,
         found: Callable[[], object] | None = None,
     ) -> Contents | Miss:
-        """The contents of an entry, as `Store.read` gives it; `reason` says why it is missing."""
+        """Returns the contents of an entry as `Store.read` does, or notes the `reason` for none."""
         silent: Contents | Miss = Miss(self._silence())
         read = functools.partial(self._store.read, key, self._digest, counts, found=found)
         return self._noted(await self._on_thread(read, silent))
@@ -131,7 +134,7 @@ class CompilationCache:
 
     @contextlib.asynccontextmanager
     async def writing(self, key: CacheKey, counts: tuple[int, int]) -> AsyncIterator[Writing]:
-        """Write an entry, as `Store.write` does; without descriptors where that cannot be."""
+        """Writes an entry as `Store.write` does; there are no descriptors where that cannot be."""
         block = self._store.write(key, self._digest, counts)
         writing = await self._on_thread(block.__enter__, None)
         if writing is None:
@@ -149,7 +152,7 @@ class CompilationCache:
                 await self._on_thread(lambda: block.__exit__(None, None, None), None)
 
     def amender(self, key: CacheKey, generation: bytes) -> Amender:
-        """What replaces an entry later, as long as it is of that generation."""
+        """Returns what replaces an entry later, as long as it is of that generation."""
         return late_files.Amender(self._store, key, self._digest, generation)
 
     async def share(
@@ -190,7 +193,7 @@ class CompilationCache:
     async def load_prepared(
         self, device: Device, part: Part, counts: tuple[int, int], deadline: Deadline | None
     ) -> PreparedModel | None:
-        """The prepared model from a device's own cache; None where it is not there or unusable."""
+        """Returns the prepared model from a device's own cache; None where it cannot be had."""
         key = self.device_key(part)
         found = await self.lookup(key, counts)
         if isinstance(found, Miss):
@@ -215,7 +218,7 @@ class CompilationCache:
                 return None
 
     def device_key(self, part: Part) -> CacheKey:
-        """The key of what a device caches by itself, as prepared for a priority."""
+        """Returns the key of what a device caches by itself, which depends on the priority."""
         return msgspec.structs.replace(self.key(part), priority=self._priority)
 
     async def _on_thread(self, work: Callable[[], T], otherwise: T) -> T:
@@ -276,5 +279,5 @@ async def prepare_cached(
 
 
 def caches_late(device: Device) -> bool:
-    """Whether a device may write its cache files after it prepared a model."""
+    """Returns whether a device may write its cache files after it prepared a model."""
     return bool(getattr(device, "caches_late", False))

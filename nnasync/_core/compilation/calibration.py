@@ -33,7 +33,7 @@ class Calibration(msgspec.Struct, frozen=True):
 
 
 def read_calibration(folder: str | os.PathLike[str]) -> dict[str, dict[str, PerformanceInfo]]:
-    """The figures of this machine, by device; empty where there are none or they make no sense."""
+    """Returns this machine's figures by device; empty where there are none that make sense."""
     data = read_state(_path(folder), _MAX_BYTES)
     if data is None:
         return {}
@@ -49,13 +49,13 @@ def read_calibration(folder: str | os.PathLike[str]) -> dict[str, dict[str, Perf
 def write_calibration(
     folder: str | os.PathLike[str], devices: dict[str, dict[str, PerformanceInfo]]
 ) -> bool:
-    """Replace the figures of this machine; False if that failed."""
+    """Replaces the figures of this machine; returns False if that failed."""
     data = msgspec.json.encode(Calibration(machine(), devices))
     return write_state(_path(folder), data)
 
 
 def calibrated(capabilities: Capabilities, figures: Mapping[str, PerformanceInfo]) -> Capabilities:
-    """The capabilities of a device with measured figures in place of its own."""
+    """Returns the capabilities of a device with measured figures in place of its own."""
     table = capabilities.operand_performance
     for name, info in figures.items():
         if name == RELAXED:
@@ -71,7 +71,7 @@ def calibrated(capabilities: Capabilities, figures: Mapping[str, PerformanceInfo
 
 
 def figures_in(capabilities: Capabilities, names: Iterable[str]) -> dict[str, PerformanceInfo]:
-    """What capabilities say of these operand types and RELAXED."""
+    """Returns the figures for these operand types, and for RELAXED."""
     relaxed = capabilities.relaxed_float32_to_float16_performance_tensor
     table = capabilities.operand_performance
     return {

@@ -126,7 +126,7 @@ def note_ways(
 
 
 async def lowerings_of(device: Device, spec: CompileSpec) -> list[Lowering | None]:
-    """The lowerings of a device for a model; [None] for one that knows one way only."""
+    """Returns the lowerings of a device for a model; [None] for one that knows one way only."""
     # The protocol is asked about other devices only, for that takes long.
     if isinstance(device, EngineDevice):
         if not (has_plans(device) and device.has_lowerings):
@@ -141,7 +141,7 @@ async def lowerings_of(device: Device, spec: CompileSpec) -> list[Lowering | Non
 
 
 def ways_among(offered: Sequence[Lowering], spec: CompileSpec) -> list[Lowering | None]:
-    """Those of the lowerings that a device offers which the application's preference leaves."""
+    """Returns the offered lowerings that the application's preference allows."""
     found = offered
     if spec.preference != ExecutionPreference.FAST_SINGLE_ANSWER:
         found = [lowering for lowering in offered if lowering.threads == 1] or offered
@@ -149,12 +149,15 @@ def ways_among(offered: Sequence[Lowering], spec: CompileSpec) -> list[Lowering 
 
 
 def has_plans(device: EngineDevice) -> bool:
-    """Whether `EngineDevice.prepare_model` is used unchanged; a subclass may override it."""
+    """Returns whether a device has the usual `prepare_model`; a subclass may override it."""
     return type(device).prepare_model is EngineDevice.prepare_model
 
 
 async def by_deadline(device: Device, answer: Awaitable[T], deadline: Deadline | None) -> T:
-    """The answer of a device to a question that has no deadline of its own."""
+    """Returns a device's answer to a question that has no deadline of its own.
+
+    Raises MissedDeadline where it does not come by the deadline.
+    """
     if deadline is None:
         return await answer
     remaining_s = max(0, deadline.remaining_ns(now_ns())) / 1e9
@@ -197,7 +200,7 @@ async def _unsupported(
 
 
 def objection(device: Device, lowering: Lowering | None, spec: CompileSpec) -> str:
-    """Why the application does not allow a lowering, empty if it does."""
+    """Returns why the application does not allow a lowering; empty if it does."""
     if spec.precision == "exact":
         exact = device.name == REFERENCE if lowering is None else lowering.is_exact
         return "" if exact else "not allowed: precision is exact, this is not bit-stable"
@@ -215,7 +218,7 @@ def _turn_down(
 
 
 def pinned(choice: Choice, field: Field, devices: Sequence[Device]) -> Contender:
-    """The contender of this choice; raises InvalidArgument that says why there is none."""
+    """Returns the contender of a choice; raises InvalidArgument that says why there is none."""
     for contender in field.contenders:
         if contender.choice == choice:
             return contender

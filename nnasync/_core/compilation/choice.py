@@ -31,7 +31,7 @@ Runs = tuple[tuple[int, int], ...]
 
 
 class Part(msgspec.Struct, frozen=True):
-    """A device in its version, and one of its lowerings."""
+    """Names a device in its version, and one of its lowerings."""
 
     device: str
     version: str
@@ -40,18 +40,18 @@ class Part(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, device: Device, lowering: Lowering | None) -> Part:
-        """A device with a lowering, None where it knows one way only."""
+        """Returns a device with a lowering, which is None where the device knows one way only."""
         way = lowering or Lowering(WHOLE)
         return cls(device.name, device.version, way.name, way.threads)
 
     @property
     def way(self) -> Lowering | None:
-        """The lowering, None where the device knows one way only."""
+        """Returns the lowering, None where the device knows one way only."""
         return None if self.lowering == WHOLE else Lowering(self.lowering, self.threads)
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """The parts that run a model; `runs` are (part, number of operations), empty for one part.
+    """Names the parts of a model; `runs` are (part, number of operations), empty for one part.
 
     The runs follow the operations of the main subgraph in their order. The number of parts stands
     for the control-flow interpreter; `bodies` are the subgraphs that it runs, by number, with runs
@@ -64,17 +64,17 @@ class Choice(msgspec.Struct, frozen=True):
 
 
 def tell_lowering(lowering: Lowering | None) -> str:
-    """A lowering in words."""
+    """Returns a lowering in words."""
     return WHOLE if lowering is None else str(lowering)
 
 
 def spread(assignment: Iterable[int]) -> Runs:
-    """The runs of equal numbers in an assignment of operations to parts."""
+    """Returns the runs of equal numbers in an assignment of operations to parts."""
     return tuple((part, len(list(group))) for part, group in itertools.groupby(assignment))
 
 
 def is_sound(choice: Choice) -> bool:
-    """Whether the runs name parts that there are, and the interpreter where it has bodies."""
+    """Returns whether the runs name existing parts, and the interpreter where it has bodies."""
     count, numbers = len(choice.parts), [number for number, _ in choice.bodies]
     named = {part for _, runs in ((0, choice.runs), *choice.bodies) for part, _ in runs}
     if not choice.runs:
@@ -85,7 +85,9 @@ def is_sound(choice: Choice) -> bool:
 
 
 def pin_of(choice: Choice, digest: str) -> str:
-    """A choice for the model of this digest as a string, `device:version:lowering:threads:...`.
+    """Returns a choice for the model of this digest as a string.
+
+    It begins with `device:version:lowering:threads` of each part.
 
     The runs are one field, such as `0x3,1x1`, and those of bodies follow in it, `;2=0x5`.
     """
@@ -100,7 +102,7 @@ def pin_of(choice: Choice, digest: str) -> str:
 
 
 def parse_pin(pin: str, digest: str) -> Choice:
-    """What a pin says; raises InvalidArgument if it is none, or for another model."""
+    """Returns the choice in a pin; raises InvalidArgument if it is none, or for another model."""
     fields = pin.split(":") if isinstance(pin, str) and len(pin) <= _MAX_PIN else []
     count = len(fields) % 4
     if len(fields) < 5 or count not in (1, 2):
@@ -121,7 +123,7 @@ def parse_pin(pin: str, digest: str) -> Choice:
 
 
 def _layout(field: str) -> tuple[Runs, tuple[tuple[int, Runs], ...]]:
-    """The runs of the main subgraph, and those of bodies by number."""
+    """Returns the runs of the main subgraph, and those of bodies by number."""
     main, *others = field.split(";")
     pairs = [other.split("=") for other in others]
     return _runs(main), tuple((_number(number), _runs(runs)) for number, runs in pairs)

@@ -81,7 +81,7 @@ def _limits(spec: CompileSpec) -> ContestLimits:
 
 
 class Competition:
-    """The contenders for one model, prepared, measured or just taken; `discarding` while in use."""
+    """Prepares and measures the contenders for one model; to be used within `discarding`."""
 
     def __init__(self, spec: CompileSpec, field: Field) -> None:
         self.spec = spec
@@ -101,7 +101,7 @@ class Competition:
 
     @contextlib.asynccontextmanager
     async def discarding(self) -> AsyncIterator[None]:
-        """Give back in the end what was prepared and not taken."""
+        """Discards at the end what was prepared and not taken."""
         try:
             yield
         finally:
@@ -110,7 +110,7 @@ class Competition:
                     await contender.discard()
 
     async def choose(self) -> Chosen:
-        """The contender that a pin names, or the best one."""
+        """Returns the contender that a pin names, or the best one."""
         if self.spec.pin is not None:
             return await self._follow(self.spec.pin)
         is_measurable = self.spec.budget_ns > 0 and can_sample(self.spec.model)
@@ -155,7 +155,7 @@ class Competition:
         raise failure or self._nobody()
 
     async def _compete(self, verdicts: Verdicts | None) -> Chosen:
-        """Take the contender that won before, or let them compete now."""
+        """Returns the contender that won before, or holds a contest now."""
         before = None
         if verdicts is not None:
             before = await in_helper_thread(verdicts.find, self.spec.question)
@@ -175,16 +175,16 @@ class Competition:
         return await self._keep_verdict(verdicts, chosen, before)
 
     def _still_to_compete(self, before: Verdict | None) -> tuple[Choice, ...]:
-        """Who competes where an earlier contest was not finished; empty for all."""
+        """Returns who competes where an earlier contest was not finished; empty for all."""
         is_continued = before is not None and before.untried and self.spec.in_background
         return (before.chosen, *before.untried) if before and is_continued else ()
 
     def _promised(self, verdicts: Verdicts) -> tuple[Promise, ...]:
-        """What earlier verdicts promise of the contenders; reads files."""
+        """Returns what earlier verdicts promise of the contenders; reads files."""
         return learnt(verdicts.latest(), self.spec.question, kind_of(self.spec.model))
 
     async def _compete_here(self, before: Verdict | None, only: Sequence[Choice] = ()) -> Chosen:
-        """Let them compete in this process."""
+        """Holds the contest in this process."""
         if only:
             found = [each for each in self.field.contenders if each.choice in only]
             found.sort(key=lambda each: each.choice != only[0])
@@ -209,7 +209,7 @@ class Competition:
         return chosen
 
     async def held(self, ask: Ask) -> Answer:
-        """What came of a contest that another process asked for."""
+        """Holds a contest that another process asked for, and returns what came of it."""
         await self.consider_partitions()
         self._leave_out(ask.left_out)
         self._promises = ask.promises
@@ -233,7 +233,7 @@ class Competition:
     async def _compete_apart(
         self, before: Verdict | None, only: tuple[Choice, ...]
     ) -> Chosen | None:
-        """Let them compete in another process; None where that cannot be."""
+        """Has another process hold the contest; returns None where that cannot be."""
         apart, remaining_ns = self.spec.apart, None
         if self.spec.deadline is not None:
             # The other half is for the winner, which is prepared here.
@@ -294,12 +294,12 @@ class Competition:
         return Chosen(contender, held.reason, held.median_ns, held.is_final, circumstances)
 
     def _contender(self, choice: Choice) -> Contender | None:
-        """The contender of a choice; None where there is none by now."""
+        """Returns the contender of a choice; None where there is none by now."""
         contenders = self.field.contenders
         return next((each for each in contenders if each.choice == choice), None)
 
     def _leave_out(self, names: Sequence[str]) -> None:
-        """Have no contender that one of these devices has a part in."""
+        """Removes the contenders in which one of these devices has a part."""
         self.field.contenders = [
             contender
             for contender in self.field.contenders
@@ -307,7 +307,7 @@ class Competition:
         ]
 
     def _is_to_be_held_again(self, verdict: Verdict) -> bool:
-        """Whether there should be another contest in spite of a verdict."""
+        """Returns whether there should be another contest in spite of a verdict."""
         if self.spec.again or (verdict.untried and not self.spec.in_background):
             return True
         return verdict.is_provisional and is_quiet()
@@ -333,7 +333,7 @@ class Competition:
         return await self._as_before(verdict) or chosen
 
     def _lines(self, before: Verdict | None) -> tuple[Candidate, ...]:
-        """What is known of all, also of those that competed before and not now."""
+        """Returns what is known of all contenders, those that competed only before included."""
         if self._still_to_compete(before) and before is not None:
             now = {(line.device, line.lowering) for line in self.field.candidates}
             self.field.candidates += [
@@ -346,7 +346,7 @@ class Competition:
         return tuple(self.field.candidates)
 
     async def _measured(self, standings: list[Standing]) -> Standing:
-        """The winner of the contest, which is noted for the report."""
+        """Holds the contest, notes it for the report, and returns the winner."""
 
         async def widen(close: Sequence[Standing]) -> list[Standing]:
             wider = self._wider_than([standing.contender.family for standing in close])
@@ -375,7 +375,7 @@ class Competition:
         return winner
 
     def _leaders(self) -> list[Contender]:
-        """Of each family the contender with the fewest threads.
+        """Returns the contender with the fewest threads of each family.
 
         Where not all may come to it, the most promising come first.
         """
@@ -390,7 +390,7 @@ class Competition:
         return found
 
     def _in_order(self) -> list[Contender]:
-        """The leaders; where time is short the reference, who judges, comes before what may not."""
+        """Returns the leaders in order; the reference comes early where time is limited."""
         leaders = self._leaders()
         if self._purse is None:
             return leaders
@@ -399,7 +399,7 @@ class Competition:
         return [*others[:_LEAST], *judges, *others[_LEAST:]]
 
     def _wider_than(self, families: Sequence[tuple[str, str]]) -> list[Contender]:
-        """The other contenders of these families."""
+        """Returns the contenders of these families that have more threads than their leaders."""
         leaders = self._leaders()
         return [
             contender
@@ -427,7 +427,7 @@ class Competition:
         )
 
     async def _is_trusted(self, contender: Contender) -> bool:
-        """Whether an earlier judgment holds: a driver of others answers one sample again."""
+        """Returns whether an earlier judgment holds; others' drivers answer a sample again."""
         if not any(part.device in self.spec.code for part in contender.choice.parts):
             return True
         standing = Standing(contender)
@@ -443,7 +443,7 @@ class Competition:
         return False
 
     async def _prepared(self, contenders: Sequence[Contender]) -> list[Contender]:
-        """Those that are ready in time; raises what the last failed with if none ever was."""
+        """Returns the contenders that are ready in time; raises if none ever was."""
         ready: list[Contender] = []
         failure: NNError | None = None
         for contender in contenders:
@@ -492,7 +492,7 @@ class Competition:
         return None
 
     async def _foretell(self, reference: Contender, purse: Purse) -> None:
-        """Find out what a run of the reference takes; that it fails is seen when it judges.
+        """Measures a run of the reference for the purse; a failure shows when the reference judges.
 
         The samples are made before that, for they are no small part of the time.
         """
@@ -503,36 +503,36 @@ class Competition:
             purse.note_reference(turn.cpu_ns or max(turn.runs_ns), slice_ns, len(self._losers) + 1)
 
     def _put_off(self, leader: Contender) -> None:
-        """Leave a contender, and its variants with more threads, to the next contest."""
+        """Leaves a contender, and its variants with more threads, to the next contest."""
         for each in self.field.contenders:
             if each is leader or (each.family == leader.family and threads_of(leader) == 1):
                 self._tell(each, Fate.UNTRIED, _NOT_YET)
                 self.untried.append(each.choice)
 
     def _affords(self, contender: Contender) -> bool:
-        """Whether the processor time that is left is enough for one more, where it is limited."""
+        """Returns whether the processor time that is left suffices for another contender."""
         rivals = [each for each in self._losers if each.name != REFERENCE]
         if self._purse is None or contender.name == REFERENCE or len(rivals) < _LEAST:
             return True
         return self._purse.affords(_devices_of(contender))
 
     def take(self, contender: Contender) -> None:
-        """Let a contender that was prepared stay when the others are given back."""
+        """Keeps a prepared contender when the others are discarded."""
         if contender in self._losers:
             self._losers.remove(contender)
 
     def deadline_for_more(self) -> Deadline | None:
-        """By when to be ready with what comes on top of the contender that was chosen."""
+        """Returns by when whatever is prepared beside the chosen contender has to be ready."""
         return self._deadline_of(self._losers)
 
     def _deadline_of(self, ready: Sequence[Contender]) -> Deadline | None:
-        """The next one may use all the time only if it is the first."""
+        """Returns the deadline of the next contender: only the first may use all of the time."""
         if self.spec.deadline is None or not ready:
             return self.spec.deadline
         return Deadline(int(self._limits.until_ns))
 
     async def _judge(self, standings: Sequence[Standing]) -> Contender | None:
-        """The prepared reference, None if it does not take the model in time."""
+        """Returns the prepared reference, None if it does not take the model in time."""
         for standing in standings:
             if standing.contender.device.name == REFERENCE:
                 return standing.contender
@@ -570,7 +570,7 @@ class Competition:
                 self.field.rejections.append(Rejection(name, -1, reason))
 
     def _nobody(self) -> NNError:
-        """What to raise where nobody takes the model: that a device is gone, if one is."""
+        """Returns the error for a model that nobody takes; where a device is gone, it says that."""
         names = ", ".join(device.name for device in self.spec.devices) or "none"
         reasons = [str(rejection) for rejection in self.field.rejections] + [
             f"{candidate.device}, {candidate.lowering}: {candidate.verdict}"
@@ -594,5 +594,5 @@ def _devices_of(contender: Contender) -> list[str]:
 
 
 def threads_of(contender: Contender) -> int:
-    """How many cores a run of a contender keeps busy."""
+    """Returns how many cores a run of a contender keeps busy."""
     return max(part.threads for part in contender.choice.parts)

@@ -76,7 +76,7 @@ async def _keep(
 
 
 def _rivals(competition: Competition, chosen: Chosen) -> list[Chosen]:
-    """What else was measured and agrees, the fastest first."""
+    """Returns the other contenders that were measured and agree, the fastest first."""
     known: dict[tuple[str, str], float] = {
         (line.device, line.lowering): line.median_us * 1000
         for line in competition.field.candidates

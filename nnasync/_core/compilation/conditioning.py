@@ -28,7 +28,10 @@ _MOST = 0.01
 def is_rounding(
     expected: Sequence[Array], actual: Sequence[Array], rounded: Sequence[Array], operations: int
 ) -> bool:
-    """Whether all that floats differ by may be roundings; `rounded` are of neighbors of inputs."""
+    """Returns whether all differences of floats may come from rounding.
+
+    `rounded` are the reference's outputs for the neighbors of the inputs.
+    """
     if not rounded or not all(np.isfinite(each).all() for each in (*expected, *actual, *rounded)):
         return False
     times = math.sqrt(operations)
@@ -38,7 +41,7 @@ def is_rounding(
 
 
 def _distances(expected: Sequence[Array], actual: Sequence[Array]) -> tuple[float, float]:
-    """The largest difference, and the root of the mean square of all."""
+    """Returns the largest difference, and the root of the mean square of all."""
     pairs = zip(expected, actual, strict=True)
     differences = [np.abs(b.astype(np.float64) - a.astype(np.float64)).ravel() for a, b in pairs]
     every = np.concatenate(differences) if differences else np.zeros(0)

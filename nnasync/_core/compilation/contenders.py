@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 class Contender(ABC):
-    """A way to run the whole model: devices, each with the lowering that it runs its part in."""
+    """Represents a way to run the whole model: devices, each with the lowering of its part."""
 
     def __init__(self, spec: CompileSpec, parts: Sequence[tuple[Device, Lowering | None]]) -> None:
         """`spec` is what it is to run, and how; the first of `parts` leads."""
@@ -47,12 +47,12 @@ class Contender(ABC):
 
     @property
     def name(self) -> str:
-        """The device, or several joined by "+"."""
+        """Returns the name of the device, or those of several joined by "+"."""
         return "+".join(device.name for device, _ in self._parts)
 
     @property
     def device(self) -> Device:
-        """The device that holds the prepared model."""
+        """Returns the device that holds the prepared model."""
         return self._parts[0][0]
 
     @property
@@ -63,22 +63,22 @@ class Contender(ABC):
 
     @property
     def choice(self) -> Choice:
-        """What reproduces this contender."""
+        """Returns the choice that reproduces this contender."""
         return Choice(tuple(Part.of(*part) for part in self._parts))
 
     @property
     def lowering(self) -> str:
-        """In words, how the device runs it."""
+        """Returns in words how the device runs the model."""
         return " + ".join(tell_lowering(way) for _, way in self._parts)
 
     @property
     def promise(self) -> int:
-        """How likely its devices take it for their fastest way."""
+        """Returns how likely the devices take this contender for their fastest way."""
         return sum(way.promise for _, way in self._parts if way is not None)
 
     @property
     def is_reduced(self) -> bool:
-        """Whether floats are computed with less than float32 since the application asked for it.
+        """Returns whether floats are computed in less than float32, as the application allows.
 
         A relaxed model alone asks for no less than float16.
         """
@@ -87,7 +87,7 @@ class Contender(ABC):
         return self.spec.precision == "bf16" and any(relaxed or w.reduces_precision for w in ways)
 
     def partitions(self, reason: str) -> tuple[Partition, ...]:
-        """Which operations run where."""
+        """Returns which operations run where."""
         count = len(self.spec.model.main.operations)
         return (Partition(self.name, tuple(range(count)), reason),)
 
@@ -97,11 +97,11 @@ class Contender(ABC):
 
     @abstractmethod
     def trial(self) -> Trial:
-        """A trial of what was prepared."""
+        """Returns a trial of what was prepared."""
 
     @abstractmethod
     def finish(self) -> PreparedModel:
-        """What was prepared, to be executed."""
+        """Returns the prepared model, to be executed."""
 
     @abstractmethod
     async def discard(self) -> None:
@@ -114,24 +114,24 @@ class Contender(ABC):
 
 
 class PlanContender(Contender):
-    """A contender that runs in this process."""
+    """Represents a contender that runs in this process."""
 
     _plan: Plan | None = None
 
     @abstractmethod
     def plan(self) -> Plan:
-        """What finishes, falling back if it may."""
+        """Returns the plan for `finish`, which falls back where that is allowed."""
 
     @abstractmethod
     def shares(self) -> list[Share]:
-        """What the devices have prepared; none where the plans cannot be told apart."""
+        """Returns what each device has prepared; empty where the plans cannot be told apart."""
 
     def trial(self) -> Trial:
-        """Runs of the bare plan."""
+        """Returns a trial that runs the bare plan."""
         return trials.EngineTrial(self.name, self.spec.model, self._ready(self._plan))
 
     def _guarded(self, plan: Plan, kind: str) -> Plan:
-        """A plan of the whole model, falling back if it may."""
+        """Returns a plan of the whole model that falls back where that is allowed."""
         fallbacks = self.spec.fallbacks
         if fallbacks is None:
             return plan
@@ -139,7 +139,7 @@ class PlanContender(Contender):
 
 
 class Chosen(msgspec.Struct, frozen=True):
-    """A contender that was chosen, and why.
+    """States which contender was chosen, and why.
 
     `median_ns` of a run is known where it was measured, under these `circumstances`. Not final is
     what another compilation should not just repeat. `report` is there when the contender is ready
@@ -158,7 +158,7 @@ class Chosen(msgspec.Struct, frozen=True):
 
 
 class Share(msgspec.Struct, frozen=True):
-    """What one device has of a model: a step, by its number, and how it runs it."""
+    """States which step of a model a device has, by its number, and how it runs that."""
 
     number: int
     device: EngineDevice
@@ -169,12 +169,12 @@ class Share(msgspec.Struct, frozen=True):
 
     @property
     def part(self) -> Part:
-        """The device with its lowering."""
+        """Returns the device with its lowering."""
         return Part.of(self.device, self.lowering)
 
 
 class EngineContender(PlanContender):
-    """A device over an engine, with one of its lowerings."""
+    """Represents a device over an engine with one of its lowerings."""
 
     def __init__(
         self,
@@ -187,7 +187,7 @@ class EngineContender(PlanContender):
         super().__init__(spec, [(device, lowering)])
         self.engine_device = device
         self.engine_lowering = lowering
-        """None if the engine knows one way only."""
+        """The lowering, None if the engine knows one way only."""
         self._plan = plan
         self._narrow: tuple[Lowering | None, Plan] | None = None
         self._partitions: tuple[Partition, ...] = ()
@@ -208,7 +208,10 @@ class EngineContender(PlanContender):
         return AdaptivePlan(plan, narrow, lambda: workers.is_busy)
 
     def shares(self) -> list[Share]:
-        """The plan, and the one beside it, each with its lowering; none if it is in parts."""
+        """Returns the plan, and its form with fewer threads, each with its lowering.
+
+        The list is empty if the plan was divided into parts.
+        """
         if self._partitions:
             return []
         plans = [(self.engine_lowering, self._ready(self._plan)), *filter(None, [self._narrow])]
@@ -216,7 +219,7 @@ class EngineContender(PlanContender):
         return [Share(0, device, lowering, model, (), plan) for lowering, plan in plans]
 
     def plan(self) -> Plan:
-        """The plan, in both forms where it has two."""
+        """Returns the plan, in both forms where it has two."""
         plan = self._ready(self._plan)
         if isinstance(plan, StagedPlan):
             return plan
@@ -225,22 +228,22 @@ class EngineContender(PlanContender):
         return self._guarded(plan, "full" if self._partitions else "partial")
 
     def stage(self, *, ripe_after: int = 0) -> StagedPlan:
-        """Have a plan finish that can be replaced while it is in use; it is returned."""
+        """Makes the plan one that can be replaced while it is in use, and returns it."""
         staged = StagedPlan(self.plan(), ripe_after=ripe_after)
         self._plan, self._narrow = staged, None
         return staged
 
     def replace_plan(self, plan: Plan, partitions: tuple[Partition, ...]) -> None:
-        """Have another plan of the same model and engine, in parts, finish in place of this one."""
+        """Replaces the plan by another one of the same model and engine, which is in parts."""
         self._plan, self._narrow = plan, None
         self._partitions = partitions
 
     def partitions(self, reason: str) -> tuple[Partition, ...]:
-        """All operations, or the parts of the plan that came in place of the first."""
+        """Returns the parts of the plan, or one with all operations where it has none."""
         return self._partitions or super().partitions(reason)
 
     def with_plan(self, plan: Plan) -> EngineContender:
-        """This contender, which needs not be prepared any more."""
+        """Gives this contender its plan, so that it need not be prepared, and returns it."""
         self._plan = plan
         return self
 
@@ -252,7 +255,7 @@ class EngineContender(PlanContender):
         )
 
     def finish(self) -> PreparedModel:
-        """The plan as a prepared model of the device."""
+        """Returns the plan as a prepared model of the device."""
         spec = self.spec
         health = None if spec.fallbacks is None else spec.fallbacks.health
         return self.engine_device.adopt(spec.model, self.plan(), spec.priority, health=health)
@@ -265,7 +268,7 @@ class EngineContender(PlanContender):
 
 
 class OutsideContender(Contender):
-    """A device that is no engine of this process."""
+    """Represents a device that is no engine of this process."""
 
     def __init__(
         self,
@@ -288,11 +291,11 @@ class OutsideContender(Contender):
         )
 
     def trial(self) -> Trial:
-        """Executions of the prepared model."""
+        """Returns a trial that executes the prepared model."""
         return trials.OutsideTrial(self.name, self.spec.model, self._ready(self._prepared))
 
     def finish(self) -> PreparedModel:
-        """The prepared model, falling back if it may."""
+        """Returns the prepared model, which falls back where that is allowed."""
         spec, prepared = self.spec, self._ready(self._prepared)
         if spec.fallbacks is None:
             return prepared

@@ -71,7 +71,7 @@ _CHILL_PAUSE_S = 0.002
 
 
 class ContestLimits(msgspec.Struct, frozen=True):
-    """How long a contest may take.
+    """Limits how long a contest may take.
 
     budget_ns: the turns, and the runs with cold caches. patience_s: one answer or turn, after which
     a contender counts as hanging. until_ns: the moment by which it is over. cpu_until_ns: what the
@@ -86,11 +86,11 @@ class ContestLimits(msgspec.Struct, frozen=True):
     cpu_until_ns: float = float("inf")
 
     def left_ns(self) -> float:
-        """How much time there is for turns; processor time that is used up leaves none."""
+        """Returns how much time there is for turns; processor time that is used up leaves none."""
         return min(self.budget_ns, self.cpu_left_ns())
 
     def cpu_left_ns(self) -> float:
-        """How much processor time is left."""
+        """Returns how much processor time is left."""
         return max(0, self.cpu_until_ns - time.process_time_ns())
 
 
@@ -107,7 +107,7 @@ async def contest(
     widen: Widen,
     samples: Samples | None = None,
 ) -> Standing:
-    """The contender to take; the others' standings say why not.
+    """Holds a contest, and returns the standing that won; the others' standings say why not.
 
     `judge_by` is the prepared reference, which may be one of the contenders, or None. `widen` is
     asked for variants of those that are not far from the fastest, which are appended and measured
@@ -137,7 +137,7 @@ async def contest(
 
 
 class _Contest:
-    """One contest under way."""
+    """Holds the samples and answers of one contest under way."""
 
     def __init__(
         self, model: Model, preference: ExecutionPreference, limits: ContestLimits, samples: Samples
@@ -156,7 +156,7 @@ class _Contest:
     async def hear_reference(
         self, judge_by: Contender | None, standings: Sequence[Standing]
     ) -> None:
-        """Note the answers of the reference, or why there are none."""
+        """Notes the answers of the reference, or why there are none."""
         self._judge_by = judge_by
         if judge_by is None:
             self._no_judge = "not judged: the reference does not take this model"
@@ -185,7 +185,7 @@ class _Contest:
         self._samples = self._samples.last(max(_LEAST_SAMPLES, count))
 
     async def judge(self, standings: Sequence[Standing]) -> None:
-        """Let everybody else answer the samples."""
+        """Has all contenders but the reference answer the samples, and judges the answers."""
         _say_no_time(standings)
         for standing in standings:
             if standing.contender is self._judge_by:
@@ -212,7 +212,10 @@ class _Contest:
             standing.agrees, standing.agreement = judgment.agrees, judgment.text
 
     async def _answers_to_neighbors(self) -> list[list[Array]]:
-        """What the reference makes of the last bit of the inputs; nothing where it cannot say."""
+        """Returns the reference's outputs for inputs whose floats were moved by their last bit.
+
+        The list is empty where the reference fails.
+        """
         if self._rounded is None:
             samples = await in_helper_thread(self._neighbors, abandon_on_cancel=True)
             reference = self._reference
@@ -221,18 +224,21 @@ class _Contest:
         return self._rounded
 
     def _neighbors(self) -> list[list[Array]]:
-        """The samples with each float moved by its last bit."""
+        """Returns the samples with each float moved by its last bit."""
         return [neighbors(inputs, seed) for seed, inputs in enumerate(self._samples.inputs)]
 
     async def _answers(self, standing: Standing) -> list[SampleAnswer] | None:
-        """Its answers to the samples; None, and its failure noted, if it has none."""
+        """Returns a contender's answers to the samples.
+
+        If it fails, that is noted, and None returned.
+        """
         answers = await self._asked(standing, self._samples.inputs)
         if answers is not None:
             standing.impression_ns = float(min(answer.run_ns for answer in answers))
         return answers
 
     def _moved_samples(self) -> list[list[Array]]:
-        """The samples with moved inputs; none where they are no measure of anything."""
+        """Returns the samples with moved inputs; none for a model that is not judged by these."""
         if not wants_moved(self._model):
             return []
         samples = enumerate(self._samples.inputs)
@@ -254,7 +260,7 @@ class _Contest:
         return answers
 
     async def take_turns(self, standings: Sequence[Standing]) -> None:
-        """Measure those that are left, in turns."""
+        """Measures in turns the contenders that are left."""
         rivals = [s for s in standings if s.is_in and s.trial is not None]
         budget_ns = self._limits.left_ns() * (_COLD_SHARE - 1) / _COLD_SHARE
         slice_ns, margins = HERE.decisions.slice_ns, HERE.decisions.margins
@@ -279,12 +285,12 @@ class _Contest:
                 break
 
     def _within(self, rivals: Sequence[Standing], ratio: float) -> list[Standing]:
-        """Those whose best turn cost at most so many times as much as those of the fastest."""
+        """Returns the rivals whose best turn cost at most `ratio` times as much as the cheapest."""
         least = min((each.cost(self._preference) for each in rivals), default=0.0)
         return [each for each in rivals if each.least_cost(self._preference) <= ratio * least]
 
     async def run_cold(self, standings: Sequence[Standing]) -> None:
-        """Measure those between whom it may decide with cold caches, where that matters."""
+        """Measures contenders with cold caches, where that may decide between them."""
         rivals = [s for s in standings if s.turns_ns]
         least = min((s.cost(self._preference) for s in rivals), default=0.0)
         if len(rivals) < 2 or least > _EVER_WARM_NS or not self._limits.left_ns():
@@ -307,7 +313,7 @@ class _Contest:
             rivals = [standing for standing in rivals if standing.is_in]
 
     async def _cold_round_ns(self, rivals: Sequence[Standing], evict: CacheEvictor) -> float:
-        """About how much of a limited processor time one cold run of each of them takes."""
+        """Returns about how much of a limited processor time one cold run of each rival takes."""
         left_ns = self._limits.cpu_left_ns()
         if left_ns == float("inf"):
             return 0.0
@@ -318,7 +324,10 @@ class _Contest:
     async def _try(
         self, standing: Standing, run: Callable[[Trial], Awaitable[TurnTimes]]
     ) -> TurnTimes | None:
-        """What its trial measured; None, and its failure noted, if it fails."""
+        """Returns what a run of a contender's trial measured.
+
+        If it fails, that is noted, and None returned.
+        """
         if standing.trial is None:
             return None
         self._say_who(standing)
@@ -342,14 +351,14 @@ class _Contest:
 
 
 def _say_no_time(standings: Sequence[Standing]) -> None:
-    """What is said of their agreement unless they are judged."""
+    """Notes that there was no time to judge; whoever is judged after all has that replaced."""
     for standing in standings:
         if standing.agrees is None:
             standing.agreement = _NO_TIME
 
 
 def _in_turn(rivals: Sequence[Standing], number: int) -> list[Standing]:
-    """Another one begins each time."""
+    """Returns the rivals in turn, so that another one begins each time."""
     first = number % len(rivals)
     return [*rivals[first:], *rivals[:first]]
 
@@ -357,7 +366,7 @@ def _in_turn(rivals: Sequence[Standing], number: int) -> list[Standing]:
 async def still_agrees(
     model: Model, standing: Standing, judge_by: Contender | None, limits: ContestLimits
 ) -> bool:
-    """Whether a contender that agreed with the reference once does so on one sample now, too.
+    """Returns whether a contender that agreed with the reference before does so on one sample now.
 
     True where nobody can judge. The standing has the agreement, or the failure.
     """

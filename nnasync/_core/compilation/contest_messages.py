@@ -29,7 +29,7 @@ _MAX_LINES = 4096
 
 
 class Ask(msgspec.Struct, frozen=True):
-    """A contest to be held; the model comes as a file beside it.
+    """Asks for a contest; the model comes as a file beside this message.
 
     devices: the names by which the devices are made. left_out: those of them that may not compete.
     question: what the verdict will be on; both ends must have the same devices. remaining_ns: the
@@ -53,13 +53,13 @@ class Ask(msgspec.Struct, frozen=True):
 
 
 class Trying(msgspec.Struct, frozen=True, tag=True):
-    """The device that is about to prepare or run the model."""
+    """Names the device that is about to prepare or run the model."""
 
     device: str
 
 
 class Held(msgspec.Struct, frozen=True, tag=True):
-    """What came of a contest, and who was chosen.
+    """Tells what came of a contest, and who was chosen.
 
     crowding: see `circumstances`. unprepared: the devices that failed to prepare the model, with
     the status and the words of what they raised. is_final: whether the contest came to its end.
@@ -78,7 +78,7 @@ class Held(msgspec.Struct, frozen=True, tag=True):
 
 
 class Unheld(msgspec.Struct, frozen=True, tag=True):
-    """Why there was no contest."""
+    """Tells why there was no contest."""
 
     reason: str
 
@@ -87,7 +87,7 @@ Answer = Trying | Held | Unheld
 
 
 def read_ask(message: bytes) -> Ask:
-    """Raises GeneralFailure for what is no question."""
+    """Returns the question in a message; raises GeneralFailure for what is none."""
     try:
         return msgpack_decoder(Ask).decode(message)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
@@ -95,7 +95,7 @@ def read_ask(message: bytes) -> Ask:
 
 
 def read_answer(message: bytes, ask: Ask) -> Answer:
-    """Raises GeneralFailure for what is no answer to this question."""
+    """Returns the answer in a message; raises GeneralFailure for what is none to this question."""
     try:
         answer: Answer = msgpack_decoder(Answer).decode(message)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
@@ -116,7 +116,7 @@ def _is_sound(held: Held, ask: Ask) -> bool:
 
 
 class Talk:
-    """One end of a connection, for a thread that waits."""
+    """Sends and receives messages at one end of a connection, for a thread that may wait."""
 
     def __init__(self, sock: socket.socket, who: str) -> None:
         """Takes the socket over; `who` is at the other end."""
@@ -132,9 +132,10 @@ class Talk:
             self._connection.flush()
 
     def receive(self, patience_s: float) -> Frame | None:
-        """The next message, None at the end; raises TimeoutError, GeneralFailure for a broken one.
+        """Returns the next message, None at the end of the connection.
 
-        The frame's descriptors are the caller's.
+        Raises TimeoutError, and GeneralFailure for a broken message. The descriptors of the frame
+        belong to the caller.
         """
         until_ns = now_ns() + int(patience_s * 1e9)
         while not self._frames:

@@ -43,11 +43,11 @@ _GRACE_S = 10.0
 
 
 class NoContest(Exception):
-    """Why a contest cannot be held in another process."""
+    """Says why a contest cannot be held in another process."""
 
 
 class ContenderDied(Exception):
-    """A device ended the process that measured it, or did not come back."""
+    """Says that a device ended the process that measured it, or did not come back."""
 
     def __init__(self, device: str, exit_reason: str) -> None:
         super().__init__(f"the process that measured {device} {exit_reason}")
@@ -55,13 +55,13 @@ class ContenderDied(Exception):
 
 
 def can_start() -> bool:
-    """Whether this program is a Python interpreter, which can be started to run a module."""
+    """Returns whether this program is a Python interpreter, which can run a module."""
     name = os.path.basename(sys.executable or "")
     return name.startswith(("python", "pypy")) and not getattr(sys, "frozen", False)
 
 
 class _Running:
-    """A process and the connection to it."""
+    """Holds a process and the connection to it."""
 
     def __init__(self, peer: Peer) -> None:
         self.peer = peer
@@ -99,7 +99,7 @@ class ContestProcess:
                 self._keep(_Running(start_process(_WHO, _MODULE, self._settings)))
 
     async def hold(self, model: Model, ask: Ask, whole: Model | None = None) -> Held:
-        """What came of a contest; raises NoContest, or ContenderDied.
+        """Has the process hold a contest; returns the result, raises NoContest, ContenderDied.
 
         `whole` is the file of the model as one operation, if the question `has_whole`. Where it is
         cancelled the process is killed.
@@ -186,7 +186,7 @@ class ContestProcess:
         raise ContenderDied(tried, exit_reason)
 
     def _begun(self, over: threading.Event, *, is_urgent: bool) -> _Running:
-        """A process that is asked from now on; one whose start is under way is waited for."""
+        """Returns a process for a question; waits for one whose start is under way."""
         with self._starting:
             with self._changing:
                 if over.is_set() or self._is_closed:
@@ -224,4 +224,4 @@ class ContestProcess:
 
 
 class _Unheard(Exception):
-    """The process ended, or was not understood, before it tried anybody."""
+    """Says that the process ended, or was not understood, before it tried anybody."""

@@ -42,7 +42,7 @@ _Key = tuple[str, tuple[int, ...], str, str]
 
 
 class Fallbacks:
-    """What fell back of one model, and the means to do so.
+    """Makes plans of one model fall back to the reference, and records what did.
 
     Operations are those of the main subgraph; none stand for all of them, since a model that came
     out of a cache is not loaded until it is needed.
@@ -54,13 +54,13 @@ class Fallbacks:
         self._lock = threading.Lock()
         self._found: dict[_Key, tuple[str, int]] = {}
         self.health = Health()
-        """That of all plans of the model together."""
+        """The health of all plans of the model together."""
 
     @classmethod
     def among(
         cls, devices: Sequence[Device], source: Model | Callable[[], Model]
     ) -> Fallbacks | None:
-        """The fallback to the reference among these devices; None where it is not there.
+        """Returns the fallback to the reference among these devices; None where it is not there.
 
         `source` is the model, or loads it, on a thread, when it is needed.
         """
@@ -70,7 +70,7 @@ class Fallbacks:
         return None
 
     def guarded(self, plan: Plan, network: str, device: str, *, kind: str = "partial") -> Plan:
-        """A plan of the whole model that falls back, unless it is the reference's own."""
+        """Returns a plan of the whole model that falls back, unless it is the reference's own."""
         if device == REFERENCE:
             return plan
         reference_plan = LazyPlan(self._compiled_whole)
@@ -79,7 +79,7 @@ class Fallbacks:
     def guarded_step(
         self, plan: Plan, step: Model, network: str, device: str, operations: tuple[int, ...]
     ) -> Plan:
-        """A plan of a step that falls back, unless it is the reference's own."""
+        """Returns a plan of a step that falls back, unless it is the reference's own."""
         if device == REFERENCE:
             return plan
         reference_plan = LazyPlan(lambda: self._compiled(step))
@@ -88,7 +88,7 @@ class Fallbacks:
     def outside(
         self, prepared: PreparedModel, outline: Model, device: str, priority: Priority
     ) -> FallbackPreparedModel:
-        """A prepared model of a device that is no engine of this process, which falls back.
+        """Returns a prepared model that falls back, of a device that is no engine of this process.
 
         Of `outline` only inputs and outputs are looked at.
         """
@@ -122,7 +122,10 @@ class Fallbacks:
             hook(network or "model", device, kind, failure)
 
     def of_operations(self, operations: Sequence[int]) -> tuple[Fallback, ...]:
-        """What fell back so far, in order of first appearance; `operations` are all there are."""
+        """Returns what fell back so far, in order of first appearance.
+
+        `operations` are all operations of the model.
+        """
         with self._lock:
             found = list(self._found.items())
         return tuple(

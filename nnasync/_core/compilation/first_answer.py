@@ -36,7 +36,7 @@ _KNOWN = "fastest whose results agree, as measured before"
 
 
 class Begun(msgspec.Struct):
-    """What a thread found for a spec: what may answer until the next contest.
+    """Holds what a thread found for a spec: what may answer until the next contest.
 
     chosen: is taken once; None where no engine of this process takes the whole model.
     """
@@ -45,20 +45,20 @@ class Begun(msgspec.Struct):
     chosen: Chosen | None
 
     def taken(self) -> Chosen | None:
-        """What was chosen, which is the caller's from now on."""
+        """Returns what was chosen, which belongs to the caller from now on."""
         chosen, self.chosen = self.chosen, None
         return chosen
 
 
 class _Plan(msgspec.Struct, frozen=True):
-    """A contender that is prepared, and what was noted on the way."""
+    """Holds a prepared contender, and the field with what was noted on the way."""
 
     contender: EngineContender
     field: Field
 
 
 def may_follow(spec: CompileSpec) -> bool:
-    """Whether another plan than the first one may be better, and can take its place."""
+    """Returns whether another plan than the first one may be better, and can take its place."""
     engines = [each for each in spec.devices if isinstance(each, EngineDevice) and has_plans(each)]
     return (
         spec.wait == "first"
@@ -94,7 +94,7 @@ def begin(spec: CompileSpec, missed: str = "") -> Begun:
 
 
 async def first_answer(spec: CompileSpec, missed: str, begun: Begun | None) -> Chosen | None:
-    """What answers first: the device that is ready soonest.
+    """Returns the plan that answers first: that of the device that is ready soonest.
 
     None where there is nothing that could follow, or no engine of this process takes the whole
     model: then the best plan is worth waiting for. `missed` says why the cache did not have it;
@@ -113,7 +113,7 @@ async def first_answer(spec: CompileSpec, missed: str, begun: Begun | None) -> C
 def _first(
     devices: Sequence[EngineDevice], spec: CompileSpec, verdict: Verdict | None
 ) -> _Plan | None:
-    """The plan of the first of these devices that takes the whole model."""
+    """Returns the plan of the first of these devices that takes the whole model."""
     for device in devices:
         field = Field()
         try:
@@ -130,7 +130,7 @@ def _first(
 def _prepared(
     device: EngineDevice, spec: CompileSpec, field: Field, verdict: Verdict | None
 ) -> EngineContender | None:
-    """The contender of a device, prepared; None where the device does not take the whole model."""
+    """Returns a device's prepared contender; None where it does not take the whole model."""
 
     def choose(offered: Sequence[Lowering]) -> Sequence[Lowering | None]:
         note_ways(device, spec, field, ways_among(offered, spec))
@@ -143,7 +143,7 @@ def _prepared(
 
 
 class _Known(msgspec.Struct, frozen=True):
-    """What is known before any engine is asked.
+    """Holds what is known before any engine is asked.
 
     verdict: of an earlier contest. whole: the file as one operation, if there is one. loading_ms:
     what engines take until they are ready, by name and version.
@@ -154,21 +154,23 @@ class _Known(msgspec.Struct, frozen=True):
     loading_ms: Mapping[str, float]
 
     def rank(self, device: EngineDevice) -> tuple[bool, bool, float]:
-        """Who is asked first: the winner of a contest if it is ready soon, then the soonest.
+        """Returns a key that sorts devices by who is asked first.
+
+        The winner of a contest comes first if it is ready soon, then whoever is ready soonest.
 
         The reference comes last, whose first run may take longer than loading any other engine.
         """
         return not self._is_winner(device), device.name == REFERENCE, self._loads_in_ms(device)
 
     def is_soon(self, device: EngineDevice) -> bool:
-        """Whether the engine is ready so soon that it may answer although another one can too."""
+        """Returns whether an engine is ready so soon that it may answer before the others."""
         return self._loads_in_ms(device) <= _SOON_MS
 
     def _loads_in_ms(self, device: EngineDevice) -> float:
         return self.loading_ms.get(f"{device.name} {device.version}", device.loads_in_ms)
 
     def _is_winner(self, device: EngineDevice) -> bool:
-        """Whether a device won an earlier contest alone, and is ready soon."""
+        """Returns whether a device won an earlier contest alone, and is ready soon."""
         verdict = self.verdict
         if verdict is None or verdict.chosen.runs or not self.is_soon(device):
             return False
@@ -176,14 +178,14 @@ class _Known(msgspec.Struct, frozen=True):
 
 
 def _known(spec: CompileSpec) -> _Known:
-    """What the folder of state tells, and the file; it blocks while these are read."""
+    """Returns what the state folder and the file tell; blocks while these are read."""
     verdict = None if spec.verdicts is None else spec.verdicts.find(spec.question)
     loading_ms = {} if spec.loading_ms is None else spec.loading_ms()
     return _Known(verdict, None if spec.whole is None else whole_form(spec), loading_ms)
 
 
 def _contender(field: Field, verdict: Verdict | None) -> EngineContender | None:
-    """The contender that won before, or else the first one of a device."""
+    """Returns the contender that won before, or else the first one of a device."""
     found = [each for each in field.contenders if isinstance(each, EngineContender)]
     for contender in found:
         if verdict is not None and contender.choice == verdict.chosen:
@@ -192,7 +194,10 @@ def _contender(field: Field, verdict: Verdict | None) -> EngineContender | None:
 
 
 def _chosen(plan: _Plan, verdict: Verdict | None, missed: str) -> Chosen:
-    """What answers; it can be replaced, unless a contest was won with just that."""
+    """Returns a plan as what was chosen.
+
+    Another one can take its place unless an earlier contest was won with this very plan.
+    """
     contender, field = plan.contender, plan.field
     spec = contender.spec
     is_best = verdict is not None and contender.choice == verdict.chosen

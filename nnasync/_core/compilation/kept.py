@@ -63,7 +63,7 @@ _TOLERABLE = 5
 
 
 class KeptStage(Struct, frozen=True):
-    """A plan: who runs what, and the form with fewer threads for runs beside others, if any.
+    """Describes a plan: who runs what, and its form with fewer threads, if there is one.
 
     ready_ns: how long it took to load, with the import of the engine. median_ns: how long a run
     takes, if that was measured.
@@ -77,7 +77,7 @@ class KeptStage(Struct, frozen=True):
 
 
 class Manifest(Struct, frozen=True):
-    """The stages of a compilation, the last one to stay, and its report.
+    """Describes a compilation in the cache: its report, and its stages, of which the last stays.
 
     `outline` stands for the model where that was not loaded: its inputs, outputs and states.
     `circumstances` are those of the contest that made the choice.
@@ -101,11 +101,13 @@ def get_ready_to_find() -> None:
 
 
 class _Unkept(Exception):
-    """Why a compilation is not kept."""
+    """Says why a compilation is not kept."""
 
 
 class KeptCompilation:
-    """One compilation in the cache; only plans that devices share need the model itself.
+    """Finds and keeps one compilation in the cache.
+
+    Only plans that several devices share need the model itself.
 
     `stages` are there once it was found: first the one that was loaded, then those that are better.
     """
@@ -121,7 +123,7 @@ class KeptCompilation:
     # -- found
 
     async def find(self) -> Contender | None:
-        """The contender that is ready soonest; None where there is none that can be loaded."""
+        """Returns the contender that is ready soonest; None where none can be loaded."""
         cache, spec = self._cache, self._spec
         found = await cache.read(self._key, _MANIFEST_FILES)
         if isinstance(found, Miss):
@@ -146,7 +148,7 @@ class KeptCompilation:
         return None
 
     async def _is_forgotten(self, held_at_s: int) -> bool:
-        """Whether who forgot verdicts since the contest meant this one, too."""
+        """Returns whether the verdict of a contest that was held then has been forgotten since."""
         verdicts, model = self._spec.verdicts, self._spec.digest
         if verdicts is None or not held_at_s:
             return False
@@ -155,7 +157,7 @@ class KeptCompilation:
         )
 
     def chosen(self, contender: Contender, stage: KeptStage, reason: str = "hit") -> Chosen:
-        """A stage that was loaded as what was chosen, with the report of the contest."""
+        """Returns a loaded stage as what was chosen, with the report of the contest."""
         kept = self._manifest
         report = Report(
             partitions=stage.partitions,
@@ -168,7 +170,7 @@ class KeptCompilation:
         return Chosen(contender, kept.reason, stage.median_ns, report=report)
 
     async def load(self, stage: KeptStage, deadline: Deadline | None = None) -> Contender | None:
-        """The contender of a stage, ready to finish; None where it cannot be loaded."""
+        """Returns the contender of a stage, ready to finish; None where it cannot be loaded."""
         parts = stage.choice.parts
         devices = [self._devices.get(part.device) for part in parts]
         engines = [device for device in devices if isinstance(device, EngineDevice)]
@@ -191,7 +193,7 @@ class KeptCompilation:
         return OutsideContender(device, self._spec, part.way, prepared)
 
     async def narrow(self, stage: KeptStage, device: EngineDevice) -> Plan | None:
-        """The plan of a stage for runs beside others; None where it has none, or not any more."""
+        """Returns a stage's plan for runs beside others; None where it has none, or lost it."""
         if stage.narrow is None:
             return None
         found = await self._load_plan(device, stage.narrow, None)
@@ -229,7 +231,10 @@ class KeptCompilation:
         number: int = 0,
         operations: Sequence[int] = (),
     ) -> tuple[Plan, Lowering | None] | None:
-        """The plan of a step, or of the whole; None, with a reason, where it is not there."""
+        """Returns the plan of a step, or of the whole; None where it is not there.
+
+        The cache is told the reason then.
+        """
         cache = self._cache
         key = cache.key(part, number, operations)
         # How many files there must be is asked of the engine afterwards, which may be imported.
@@ -276,7 +281,7 @@ class KeptCompilation:
     async def _quick_stage(
         self, best: Chosen, rivals: Sequence[Chosen], ready_ns: int
     ) -> list[KeptStage]:
-        """The plan of a rival that is there much sooner than the best one, if there is one."""
+        """Returns the stage of a rival that loads much sooner than the best one, if any does."""
         others: dict[str, Chosen] = {}
         for rival in rivals:
             is_near = (rival.median_ns or 0) <= _TOLERABLE * (best.median_ns or 0)
@@ -314,7 +319,7 @@ class KeptCompilation:
         return msgspec.structs.replace(stage, narrow=narrow, ready_ns=ready_ns)
 
     async def _keep_plan(self, share: Share) -> int:
-        """Keep a plan and load it once; how long that takes, in ns."""
+        """Keeps a plan, and loads it once; returns how long the loading took, in nanoseconds."""
         device, plan, spec, cache = share.device, share.plan, self._spec, self._cache
         if plan is None:
             raise _Unkept(f"step {share.number} has no plan")
@@ -339,7 +344,7 @@ class KeptCompilation:
 
 
 async def _counts(device: Device) -> tuple[int, int]:
-    """Numbers of cache files of a device; raises _Unkept where it has none."""
+    """Returns how many cache files of each kind a device has; raises _Unkept where it has none."""
     if isinstance(device, EngineDevice):
         counts = device.cache_files
     else:
@@ -350,7 +355,7 @@ async def _counts(device: Device) -> tuple[int, int]:
 
 
 def decode_manifest(data: bytes | memoryview) -> Manifest | None:
-    """The manifest in a cache file; None for anything that makes no sense."""
+    """Returns the manifest in a cache file; None for anything that makes no sense."""
     try:
         manifest = msgpack_decoder(Manifest).decode(data)
     except (msgspec.MsgspecError, ValueError, RecursionError):

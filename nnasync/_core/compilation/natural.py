@@ -25,7 +25,7 @@ _ATTACKS = 4
 
 
 def ramp(shape: Sequence[int]) -> Array:
-    """From the lowest to the highest, along the longest dimension."""
+    """Returns numbers from the lowest to the highest, along the longest dimension."""
     axis = int(np.argmax(shape)) if shape else 0
     places = np.linspace(0, 1, shape[axis]) if shape else np.zeros(1)
     sizes = [-1 if position == axis else 1 for position in range(len(shape))]
@@ -33,7 +33,7 @@ def ramp(shape: Sequence[int]) -> Array:
 
 
 def _scene(shape: Sequence[int], random: np.random.Generator) -> Array:
-    """A field whose spectrum falls as those of photographs do, in colors that go together."""
+    """Draws a field whose spectrum falls as those of photographs do, in colors that go together."""
     height, width, channels = shape
     rows, columns = np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width)[None, :]
     frequency = np.maximum(np.hypot(rows, columns), 1 / max(height, width))
@@ -50,7 +50,7 @@ def _colored(frequency: Array, size: tuple[int, int], random: np.random.Generato
 
 
 def _objects(shape: Sequence[int], random: np.random.Generator) -> Array:
-    """Ellipses with soft edges before a background that changes slowly, and some texture."""
+    """Draws ellipses with soft edges before a slowly changing background, and some texture."""
     height, width, channels = shape
     rows, columns = np.linspace(0, 1, height)[:, None, None], np.linspace(0, 1, width)[:, None]
     image = _background(shape, random)
@@ -67,7 +67,7 @@ def _objects(shape: Sequence[int], random: np.random.Generator) -> Array:
 
 
 def _background(shape: Sequence[int], random: np.random.Generator) -> Array:
-    """A gradient from one color to another."""
+    """Draws a gradient from one color to another."""
     height, width, channels = shape
     rows, columns = np.linspace(0, 1, height)[:, None, None], np.linspace(0, 1, width)[:, None]
     first, last = random.uniform(0, 1, (2, channels))
@@ -78,7 +78,7 @@ def _background(shape: Sequence[int], random: np.random.Generator) -> Array:
 
 
 def _dusk(shape: Sequence[int], random: np.random.Generator) -> Array:
-    """A scene with little light."""
+    """Draws a scene with little light."""
     return 0.4 * _scene(shape, random) ** 1.5
 
 
@@ -86,7 +86,7 @@ IMAGES: tuple[Field, ...] = (_objects, _dusk, _scene)
 
 
 def _tones(shape: Sequence[int], random: np.random.Generator) -> Array:
-    """A few tones and their harmonics."""
+    """Draws a few tones and their harmonics."""
     time = _time(shape)
     signal = np.zeros(time.shape)
     for _ in range(3):
@@ -97,7 +97,7 @@ def _tones(shape: Sequence[int], random: np.random.Generator) -> Array:
 
 
 def _chirp(shape: Sequence[int], random: np.random.Generator) -> Array:
-    """A tone that rises, and grows louder."""
+    """Draws a tone that rises, and grows louder."""
     time = _time(shape)
     low, high = 2 ** random.uniform(0, 3), 2 ** random.uniform(4, 7)
     signal = np.sin(2 * np.pi * (low + (high - low) / 2 * time) * time) * np.sqrt(time)
@@ -105,7 +105,7 @@ def _chirp(shape: Sequence[int], random: np.random.Generator) -> Array:
 
 
 def _bursts(shape: Sequence[int], random: np.random.Generator) -> Array:
-    """Noise that comes and fades, as consonants and steps do."""
+    """Draws noise that comes and fades, as consonants and steps do."""
     time = _time(shape)
     loudness = np.full(time.shape, 0.05)
     for start in random.uniform(0, 1, _ATTACKS):
@@ -115,13 +115,13 @@ def _bursts(shape: Sequence[int], random: np.random.Generator) -> Array:
 
 
 def _levels(shape: Sequence[int], random: np.random.Generator) -> Array:
-    """Independent numbers, most of them small, as features are."""
+    """Draws independent numbers, most of them small, as features are."""
     drawn: Array = random.beta(0.7, 2, tuple(shape))
     return drawn
 
 
 def _noise(shape: Sequence[int], random: np.random.Generator) -> Array:
-    """Independent numbers around the middle."""
+    """Draws independent numbers around the middle."""
     return np.clip(random.normal(0.5, 0.25, tuple(shape)), 0, 1)
 
 
@@ -134,7 +134,7 @@ def _time(shape: Sequence[int]) -> Array:
 
 
 def _spread(field: Array) -> Array:
-    """The field with most of its values spread over [0, 1]."""
+    """Returns the field with most of its values spread over [0, 1]."""
     if not field.size:
         return field
     low, high = np.quantile(field, (0.01, 0.99))

@@ -35,7 +35,7 @@ from nnasync.hal import (
 
 
 class FallbackPreparedModel(PlainExecutions):
-    """A prepared model of a device, and that of the reference which stands by."""
+    """Joins a device's prepared model with that of the reference, which steps in where it fails."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class FallbackPreparedModel(PlainExecutions):
         `on_fallback` hears of each failure it made up for.
         """
         self.prepared = prepared
-        """The device's own."""
+        """The prepared model of the device itself."""
         self._priority = priority
         self._adopt = adopt
         self._on_fallback = on_fallback
@@ -63,7 +63,7 @@ class FallbackPreparedModel(PlainExecutions):
         share: Callable[[PreparedModel, Priority], Awaitable[PreparedModel]],
         priority: Priority,
     ) -> FallbackPreparedModel:
-        """The same over another prepared model of the device's plan, which `share` makes."""
+        """Returns such a pair for another prepared model of the same plan, which `share` makes."""
         prepared = await share(self.prepared, priority)
         twin = FallbackPreparedModel(prepared, self._adopt, self._on_fallback, priority)
         twin.health = self.health
@@ -94,13 +94,13 @@ class FallbackPreparedModel(PlainExecutions):
     async def configure_execution_burst(
         self, callback: BurstCallback, request_channel: Channel, result_channel: Channel
     ) -> BurstContext:
-        """A burst of the device; the client has repeated what fails there (`repeat`)."""
+        """Returns a burst of the device; the client has what fails there repeated by `repeat`."""
         return await self.prepared.configure_execution_burst(
             callback, request_channel, result_channel
         )
 
     async def close(self) -> None:
-        """Close both."""
+        """Closes the prepared models of the device and of the reference."""
         self._closed = True
         await self.prepared.close()
         with self._lock:
@@ -111,7 +111,7 @@ class FallbackPreparedModel(PlainExecutions):
     # -- what executions, fences and bursts share
 
     def reference(self) -> EnginePreparedModel:
-        """The prepared model of the reference, which is compiled by its first execution."""
+        """Returns the reference's prepared model, which its first execution compiles."""
         with self._lock:
             if self._reference is None:
                 self._reference = self._adopt(self._priority)
@@ -119,11 +119,11 @@ class FallbackPreparedModel(PlainExecutions):
 
     @property
     def suspects(self) -> bool:
-        """Whether the device failed lately, so that it may not be asked at all."""
+        """Returns whether the device failed lately, so that it may not be asked at all."""
         return self.health.suspects > 0
 
     def skipped(self) -> NNError | None:
-        """The failure for which this request is not for the device; None where it is."""
+        """Returns the failure for which the device is not asked; None where it is."""
         return self.health.failure if self.health.skips() else None
 
     def succeeded(self) -> None:
@@ -207,7 +207,7 @@ class FallbackPreparedModel(PlainExecutions):
 
 
 class _FallbackExecution:
-    """A fenced execution of the device, and then of the reference if that failed."""
+    """Executes on the device behind fences, and then on the reference if that failed."""
 
     def __init__(
         self,
@@ -309,5 +309,5 @@ class _FallbackExecution:
 
 
 def _since(timing: Timing, earlier_ns: int) -> Timing:
-    """The same with a time in the driver that began so much earlier."""
+    """Returns a timing whose time in the driver began `earlier_ns` before."""
     return Timing(timing.time_on_device_ns, timing.time_in_driver_ns + earlier_ns)

@@ -38,7 +38,10 @@ from nnasync.memory import Pool, layout
 
 
 async def stand_in(device: Device, workers: Workers | None, spec: CompileSpec) -> Device:
-    """A device over an engine that stands for one of a runtime that is none; others as they are."""
+    """Returns a device over an engine that stands for a device that has none.
+
+    Devices that have engines are returned as they are.
+    """
     if workers is None or not isinstance(device, Versioned | Discovered):
         return device
     capabilities = await device.get_capabilities()
@@ -47,12 +50,12 @@ async def stand_in(device: Device, workers: Workers | None, spec: CompileSpec) -
 
 
 def runs_outside(device: EngineDevice) -> bool:
-    """Whether a device only stands in for one that is no engine."""
+    """Returns whether a device only stands in for one that has no engine."""
     return isinstance(device.engine, OutsideEngine)
 
 
 class OutsideEngine(EngineBase):
-    """A device of a runtime as an engine, for one compilation."""
+    """Presents a device of a runtime as an engine, for one compilation."""
 
     concurrency = 0
 
@@ -84,7 +87,7 @@ class OutsideEngine(EngineBase):
         return self._device.type
 
     def supported_operations(self, model: Model) -> list[bool]:
-        """What the device says; not to be called on the thread of its loop."""
+        """Returns what the device says; not to be called on the thread of its loop."""
         device = self._device
         return list(
             device.errands.call_blocking(
@@ -105,7 +108,7 @@ class OutsideEngine(EngineBase):
 
 
 class _OutsidePlan(Plan):
-    """A prepared model of a device as a plan; it is closed with its last reference."""
+    """Presents a device's prepared model as a plan, and closes it when it is dropped."""
 
     def __init__(self, prepared: PreparedModel, model: Model, errands: Errands, name: str) -> None:
         self.prepared = prepared
@@ -114,11 +117,11 @@ class _OutsidePlan(Plan):
         self.name = name
 
     def bind(self, inputs: Sequence[Array | None], outputs: Sequence[Target]) -> _OutsideCall:
-        """A call with shared memory of its own."""
+        """Returns a call with shared memory of its own."""
         return _OutsideCall(self, inputs, outputs)
 
     def trim(self) -> None:
-        """Nothing of it is idle: memory belongs to calls."""
+        """Does nothing, since all memory belongs to calls."""
 
     def __del__(self) -> None:
         prepared = getattr(self, "prepared", None)
@@ -133,7 +136,7 @@ class _OutsidePlan(Plan):
 
 
 class _OutsideCall(BoundCall):
-    """A plan bound to arrays: copies in, executes on the device, copies out."""
+    """Copies inputs to shared memory, executes on the device, and copies outputs back."""
 
     def __init__(
         self, plan: _OutsidePlan, inputs: Sequence[Array | None], outputs: Sequence[Target]
@@ -175,7 +178,7 @@ class _OutsideCall(BoundCall):
         return True
 
     def rewind(self) -> None:
-        """Nothing is left of a run that did not end."""
+        """Does nothing, since nothing is left of a run that did not end."""
 
     def _bind(self) -> None:
         main = self._plan.model.main
@@ -240,7 +243,7 @@ def _size_of(output: Target) -> int:
 
 
 def _dimensions(array: Array, stated: tuple[int, ...]) -> tuple[int, ...]:
-    """What a request says of an array, where the model leaves its shape open."""
+    """Returns the dimensions that a request states for an array; () where the model states them."""
     if array.shape == stated or (array.ndim == 0 and not stated):
         return ()
     if array.ndim == 0:

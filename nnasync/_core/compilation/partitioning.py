@@ -74,23 +74,23 @@ class PartitionContender(PlanContender):
 
     @property
     def device(self) -> EngineDevice:
-        """The device that leads."""
+        """Returns the device that leads."""
         return self._devices[self._lead]
 
     @property
     def family(self) -> tuple[str, str]:
-        """The devices, and the lowering of the one that leads."""
+        """Returns the names of the devices, and the lowering of the one that leads."""
         lead = self._lowerings[self._lead]
         return self.name, WHOLE if lead is None else lead.name
 
     @property
     def lowering(self) -> str:
-        """The lowerings in words, and the number of steps."""
+        """Returns the lowerings in words, and the number of steps."""
         return f"{super().lowering}; {len(all_steps(self._partitioned))} steps"
 
     @property
     def choice(self) -> Choice:
-        """The devices with their lowerings, and which operations each runs."""
+        """Returns the devices with their lowerings, and which operations each runs."""
         parts = super().choice.parts
         assignment = assignment_of(self._partitioned)
         numbers = {number: position for position, number in enumerate(self._used)}
@@ -121,7 +121,7 @@ class PartitionContender(PlanContender):
         self._plan = await composite.compile_plan(self.spec.model, self.spec.preference, deadline)
 
     def shares(self) -> list[Share]:
-        """The steps that devices run, with their plans where those are there."""
+        """Returns the steps that devices run, with their plans where those are there."""
         plans = self._taken if self._engine is None else self._engine.plans
         return [
             Share(
@@ -141,11 +141,11 @@ class PartitionContender(PlanContender):
         self._taken = plans
 
     def plan(self) -> Plan:
-        """The steps, and the whole model falling back if it may."""
+        """Returns the plan of all steps; the whole model falls back where that is allowed."""
         return self._guarded(self._ready(self._plan), "full")
 
     def finish(self) -> PreparedModel:
-        """The steps as one prepared model."""
+        """Returns the steps as one prepared model."""
         fallbacks = self.spec.fallbacks
         limits = [self._devices[n].engine.concurrency for n in self._used]
         return self.device.adopt(
@@ -159,7 +159,7 @@ class PartitionContender(PlanContender):
         )
 
     def partitions(self, reason: str) -> tuple[Partition, ...]:
-        """The steps, in order of execution, with those of their bodies."""
+        """Returns the steps in order of execution, with those of their bodies."""
         return self._told(self._partitioned, reason)
 
     def _told(self, partitioned: PartitionedModel, reason: str) -> tuple[Partition, ...]:
@@ -180,7 +180,7 @@ class PartitionContender(PlanContender):
         await let_go(held)
 
     def _guarded_step(self, step: PartitionStep, plan: Plan) -> Plan:
-        """The plan of a step, falling back if it may."""
+        """Returns the plan of a step, which falls back where that is allowed."""
         fallbacks, device = self.spec.fallbacks, self._devices[step.device]
         if fallbacks is None:
             return plan
@@ -188,7 +188,10 @@ class PartitionContender(PlanContender):
         return fallbacks.guarded_step(plan, step.model, network, device.name, operations)
 
     def _operations(self, step: PartitionStep) -> tuple[int, ...]:
-        """The operations of the main subgraph that a step is for, one inside a body included."""
+        """Returns the operations of the main subgraph that a step is for.
+
+        The step may be inside the body of one of them.
+        """
         for outer in self._partitioned.steps:
             inner = (each for body in outer.bodies for each in all_steps(body))
             if any(each is step for each in inner):
@@ -197,7 +200,7 @@ class PartitionContender(PlanContender):
 
 
 async def propose(field: Field, spec: CompileSpec) -> list[PartitionContender]:
-    """The ways to share a model that are worth trying.
+    """Returns the ways to share a model among devices that are worth trying.
 
     None where a device other than the reference can take all of it, or nobody can take a part.
     """
@@ -226,7 +229,7 @@ async def propose(field: Field, spec: CompileSpec) -> list[PartitionContender]:
 
 
 async def assigned(choice: Choice, field: Field, spec: CompileSpec) -> PartitionContender | None:
-    """The contender of a pinned choice; None if its devices or lowerings are not there."""
+    """Returns the contender of a pinned choice; None if its devices or lowerings are not there."""
     able = {device.name: (device, support) for device, support in await _abilities(field, spec)}
     if not all(part.device in able for part in choice.parts):
         return None
@@ -252,7 +255,7 @@ async def assigned(choice: Choice, field: Field, spec: CompileSpec) -> Partition
 def spelled_out(
     choice: Choice, engines: Sequence[EngineDevice], spec: CompileSpec
 ) -> PartitionContender:
-    """The contender of a choice that was made before; raises InvalidArgument for another model.
+    """Returns the contender of an earlier choice; raises InvalidArgument for another model.
 
     `engines` are by number of the part; whether they take their parts is not asked again.
     """
@@ -263,7 +266,7 @@ def spelled_out(
 
 
 def assignment_in(choice: Choice, model: Model) -> Assignment:
-    """The assignment that the runs of a choice spell out, devices by number of the part."""
+    """Returns the assignment that the runs of a choice spell out, devices by number of the part."""
     if not choice.runs:
         return Assignment((0,) * len(model.main.operations))
 
@@ -275,7 +278,7 @@ def assignment_in(choice: Choice, model: Model) -> Assignment:
 
 
 def _is_possible(owners: Assignment, model: Model, support: Sequence[Support]) -> bool:
-    """Whether each part has operations, and each device supports what it is to run."""
+    """Returns whether each part has operations, and each device supports what it is to run."""
     if set(owners.devices) != set(range(len(support))):
         return False
     rows = [(owners.main, [each.main for each in support], len(model.main.operations))]
@@ -295,7 +298,7 @@ def _is_possible(owners: Assignment, model: Model, support: Sequence[Support]) -
 
 
 async def _cheapest(spec: CompileSpec, able: Sequence[_Ability]) -> Assignment:
-    """The device of each operation, by what devices report; raises GeneralFailure."""
+    """Returns the device of each operation, by what the devices report; raises GeneralFailure."""
     capabilities = [await device.get_capabilities() for device, _ in able]
     support = [each for _, each in able]
     names = [device.name for device, _ in able]
@@ -313,7 +316,7 @@ async def _cheapest(spec: CompileSpec, able: Sequence[_Ability]) -> Assignment:
 async def _ways(
     devices: Sequence[EngineDevice], spec: CompileSpec, owners: Assignment, known: set[Choice]
 ) -> list[PartitionContender]:
-    """One assignment of the operations to devices, with the lowerings of the one that leads."""
+    """Returns the contenders of one assignment: one for each lowering of the device that leads."""
     used = owners.devices
     if len(used) < 2 and INTERPRETER not in owners.main:
         return []
@@ -341,7 +344,7 @@ async def _ways(
 
 
 async def _offered(device: EngineDevice, model: Model, spec: CompileSpec) -> list[Lowering | None]:
-    """The lowerings of a device for a part of the model that the application allows."""
+    """Returns a device's lowerings for a part of the model that the application allows."""
     ways = await lowerings_of(device, spec.of(model))
     return [way for way in ways if not objection(device, way, spec)]
 
@@ -352,7 +355,7 @@ def _largest_step(partitioned: PartitionedModel, device: int) -> Model:
 
 
 def _lead(spec: CompileSpec, owners: Assignment, devices: Sequence[EngineDevice]) -> int:
-    """The device with the most work, of those beside the reference."""
+    """Returns the device with the most work, of those beside the reference."""
     work: dict[int, int] = {}
     places = {number: view(spec.model, number) for number in owners.bodies}
     for place, row in ((spec.model, owners.main), *((places[n], owners.bodies[n]) for n in places)):
@@ -363,7 +366,7 @@ def _lead(spec: CompileSpec, owners: Assignment, devices: Sequence[EngineDevice]
 
 
 def _narrowest(offered: Sequence[Lowering | None]) -> Lowering | None:
-    """The first lowering, with the fewest threads that it is offered with."""
+    """Returns the first lowering, with the fewest threads that it is offered with."""
     first = offered[0]
     if first is None:
         return None
@@ -376,7 +379,7 @@ def _named(way: Lowering | None) -> tuple[str, int]:
 
 
 async def _abilities(field: Field, spec: CompileSpec) -> list[_Ability]:
-    """The engines that take a part of the model, in the order of the devices.
+    """Returns the engines that take a part of the model, in the order of the devices.
 
     Most know neither IF nor WHILE. So they are asked about the subgraphs that the control-flow
     interpreter could run, each as a model of its own.
@@ -392,12 +395,12 @@ async def _abilities(field: Field, spec: CompileSpec) -> list[_Ability]:
 
 
 def _bodies(model: Model) -> dict[int, Model]:
-    """The subgraphs that can be interpreted, by number."""
+    """Returns the subgraphs that can be interpreted, by number."""
     return {number: body_model(model, number) for number in find_control_flow(model).bodies}
 
 
 async def _supported(device: EngineDevice, bodies: dict[int, Model]) -> dict[int, tuple[bool, ...]]:
-    """What a device answers; a subgraph that it fails on is not there."""
+    """Returns a device's answers by subgraph; one on which it fails is left out."""
     found = {}
     for number, body in bodies.items():
         try:

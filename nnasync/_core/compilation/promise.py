@@ -27,7 +27,7 @@ _MEASURED = (Fate.CHOSEN, Fate.EQUAL, Fate.SLOWER)
 
 
 class Promise(Struct, frozen=True):
-    """What a contender's runs took on the average, as a multiple of those that were chosen."""
+    """States how long a contender's runs took on average, as a multiple of the chosen one's."""
 
     device: str
     lowering: str
@@ -40,37 +40,43 @@ class _HasModel(Protocol):
 
 
 class Promising(Protocol):
-    """What the order wants of a contender."""
+    """The part of a contender that `by_promise` looks at."""
 
     @property
     def name(self) -> str:
-        """Its device."""
+        """Returns the name of the contender's device."""
 
     @property
     def lowering(self) -> str:
-        """How that runs the model, in words."""
+        """Returns in words how the device runs the model."""
 
     @property
     def promise(self) -> int:
-        """How likely the device takes that for its fastest way."""
+        """Returns how likely the device takes this lowering for its fastest."""
 
     @property
     def spec(self) -> _HasModel:
-        """What is compiled."""
+        """Returns the spec with the model that is compiled."""
 
 
 ContenderT = TypeVar("ContenderT", bound=Promising)
 
 
 def kind_of(model: Model) -> str:
-    """What decides most which engine is the fastest: whether anything is computed in floats."""
+    """Returns the kind of a model: whether anything is computed in floats, or all in integers.
+
+    Nothing else decides as much which engine is the fastest.
+    """
     operands = model.main.operands
     results = (operands[index].type for each in model.main.operations for index in each.outputs)
     return "floats" if any(type in _REALS for type in results) else "integers"
 
 
 def learnt(verdicts: Iterable[Verdict], question: Question, kind: str) -> tuple[Promise, ...]:
-    """What verdicts on models of a kind say, of those that answer the same question about them."""
+    """Returns what contenders took in verdicts on models of this kind.
+
+    Only verdicts count that answer the same question about their models.
+    """
     logarithms: dict[tuple[str, str], list[float]] = {}
     for verdict in verdicts:
         lines = [line for line in verdict.candidates if line.fate in _MEASURED and line.median_us]
@@ -96,7 +102,10 @@ def _is_alike(one: Question, other: Question) -> bool:
 def by_promise(
     contenders: Sequence[ContenderT], promises: Sequence[Promise], whole: Model | None
 ) -> list[ContenderT]:
-    """The contenders, the most promising first; a file that runs as it is has ways of its own."""
+    """Returns the contenders, the most promising first.
+
+    `whole` is the file as one operation, whose contenders are counted apart.
+    """
     known = {(each.device, each.lowering): each.ratio for each in promises}
     ranked = sorted(contenders, key=lambda each: -each.promise)
     ways = _ways(ranked, whole)
@@ -109,7 +118,7 @@ def by_promise(
 
 
 def _ways(ranked: Sequence[Promising], whole: Model | None) -> dict[int, int]:
-    """How many of the same device come before each of them."""
+    """Returns for each contender, by its id, how many of the same device come before it."""
     counted: dict[tuple[str, bool], int] = {}
     ways: dict[int, int] = {}
     for contender in ranked:

@@ -27,7 +27,7 @@ _UNKNOWN = os.urandom(8).hex()
 
 
 def fingerprints(devices: Sequence[Device]) -> dict[str, str]:
-    """The digests of the drivers' files by device, of those that do not come with nnasync.
+    """Returns the digests of drivers' files by device, for drivers that do not come with nnasync.
 
     It reads folders. Each driver is looked at once in a process: what counts is the code that was
     imported, not what was written since.
@@ -37,7 +37,7 @@ def fingerprints(devices: Sequence[Device]) -> dict[str, str]:
 
 
 def _module_of(device: Device) -> str:
-    """The module of the class that a driver's author wrote, `_OURS` for one of nnasync's."""
+    """Returns the module of the class that a driver's author wrote; `_OURS` for nnasync's own."""
     if isinstance(device, EngineDevice):
         module = type(device.known).__module__
     else:
@@ -61,7 +61,7 @@ def _digest(module: str) -> str:
 
 
 def _files(module: str) -> Iterator[str]:
-    """The files of code of the package that a module is in, or the one that it is itself."""
+    """Yields the files of code of the package that a module is in, and the module's own file."""
     top = module.partition(".")[0]
     try:
         spec = importlib.util.find_spec(top)

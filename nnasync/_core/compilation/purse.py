@@ -25,7 +25,7 @@ _MS_NS = 1e6
 
 
 class Purse:
-    """What is left of a limited time, and what is kept back of it; all of it is data."""
+    """Keeps account of limited processor time: what is left, and what has to be kept back."""
 
     def __init__(
         self, limit_ns: float, left_ns: Callable[[], float], loads_in_ms: Mapping[str, float]
@@ -37,17 +37,17 @@ class Purse:
         self._reserve_ns = _FIRST_RESERVE * limit_ns
 
     def note(self, devices: Sequence[str], took_ns: float) -> None:
-        """What preparing a contender of these devices took."""
+        """Notes how long it took to prepare a contender of these devices."""
         for name in devices:
             self._took_ns[name] = max(took_ns, self._took_ns.get(name, 0.0))
 
     def note_reference(self, run_ns: float, slice_ns: float, count: int) -> None:
-        """What a run of the reference took, of a turn of measuring, and how many compete."""
+        """Notes how long a run of the reference and a turn take, and how many compete."""
         runs = _RUNS_OF_REFERENCE + _RUNS_OF_ANOTHER * count
         self._reserve_ns = runs * run_ns + _TURNS * slice_ns * (count + 1)
 
     def expected_ns(self, devices: Sequence[str]) -> float:
-        """What preparing a contender of these devices will take."""
+        """Returns how long it will take to prepare a contender of these devices."""
         dearest = max(self._took_ns.values(), default=0.0)
         new = [name for name in devices if name not in self._took_ns]
         loading = sum(self._loads_in_ms.get(name, 0.0) for name in new) * _MS_NS
@@ -55,12 +55,15 @@ class Purse:
         return loading + (dearest if new else known)
 
     def affords(self, devices: Sequence[str]) -> bool:
-        """Whether one more contender of these devices can be prepared, judged and measured."""
+        """Returns whether there is time to prepare, judge and measure another contender."""
         return self._left_ns() >= self.expected_ns(devices) + self._reserve_ns
 
 
 def loading_ms_of(spec: CompileSpec) -> dict[str, float]:
-    """What engines take until they are ready, as it was here once, or as they state it."""
+    """Returns how long engines take until they are ready, by the name of their device.
+
+    It was measured on this machine before, or else the engine states it.
+    """
     known = {} if spec.loading_ms is None else spec.loading_ms()
     return {
         each.name: known.get(f"{each.name} {each.version}", each.loads_in_ms)

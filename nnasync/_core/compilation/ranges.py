@@ -23,7 +23,7 @@ from nnasync.hal import (
 
 
 class Range(msgspec.Struct, frozen=True):
-    """What an input can be, in its own numbers, and whether the model tells that."""
+    """States the range of an input in its own numbers, and whether the model tells that range."""
 
     lowest: float
     highest: float
@@ -32,7 +32,7 @@ class Range(msgspec.Struct, frozen=True):
 
 
 def ranges_of(model: Model) -> list[Range | None]:
-    """The range of each input, None for states."""
+    """Returns the range of each input, None for states."""
     states = {pair.input for pair in model.state}
     return [
         None if position in states else _range_of(model, index)
@@ -41,7 +41,10 @@ def ranges_of(model: Model) -> list[Range | None]:
 
 
 def _range_of(model: Model, index: int) -> Range:
-    """That of its type, cut to what the first layer takes if all that read it quantize it."""
+    """Returns the range of an input.
+
+    It is that of its type, cut to what is not saturated if all operations that read it quantize.
+    """
     operand = model.main.operands[index]
     readers = [each for each in model.main.operations if index in each.inputs]
     spans = [_quantized_to(model, operand, each) for each in readers]
@@ -67,7 +70,10 @@ def _own_range(operand: Operand) -> Range:
 def _quantized_to(
     model: Model, operand: Operand, operation: Operation
 ) -> tuple[float, float] | None:
-    """What a quantization does not cut off, in numbers of its input; None if it is none."""
+    """Returns the range that a quantization does not saturate, in numbers of its input.
+
+    It is None for an operation that quantizes nothing.
+    """
     if not _quantizes(model, operation.type):
         return None
     output = model.main.operands[operation.outputs[0]]
@@ -85,18 +91,21 @@ def _quantized_to(
 
 
 def _quantizes(model: Model, type: int) -> bool:
-    """Whether operations of a type quantize: that of the HAL, or that from integers to others."""
+    """Returns whether operations of this type quantize.
+
+    These are QUANTIZE of the HAL, and that of the TFLite extension, which takes integers.
+    """
     named = extension_of(model.extension_name_to_prefix, type)
     return type == OperationType.QUANTIZE or named == (TFLITE.name, TfliteOperation.QUANTIZE)
 
 
 def is_plain(operand: Operand) -> bool:
-    """Whether its numbers are no measure of anything: integers and truth values."""
+    """Returns whether an operand's numbers measure nothing: integers and truth values."""
     return dtype_of(operand.type).kind in "biu" and not is_measured(operand)
 
 
 def is_measured(operand: Operand) -> bool:
-    """Whether its integers stand for real numbers."""
+    """Returns whether an operand's integers stand for real numbers."""
     plain = (OperandType.INT32, OperandType.UINT32, OperandType.TENSOR_INT32)
     if operand.type in plain or is_extension(operand.type):
         return False

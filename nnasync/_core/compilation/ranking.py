@@ -44,7 +44,7 @@ _Settled = tuple[Fate, str]
 
 
 class Standing:
-    """How a contender is doing."""
+    """Records how a contender does in a contest: its trial, its times, its agreement, its fate."""
 
     def __init__(self, contender: Contender) -> None:
         self.contender = contender
@@ -63,48 +63,51 @@ class Standing:
 
     @property
     def is_in(self) -> bool:
-        """Whether it may still win."""
+        """Returns whether the contender may still win."""
         return self.failure is None and self.agrees is not False and self.fate is None
 
     @property
     def is_wide(self) -> bool:
-        """Whether it runs on several threads."""
+        """Returns whether the contender runs on several threads."""
         return any(part.threads > 1 for part in self.contender.choice.parts)
 
     @property
     def is_reference(self) -> bool:
-        """Whether it is the reference, which no peer runs."""
+        """Returns whether the contender is the reference."""
         return self.contender.name == REFERENCE
 
     @property
     def median_ns(self) -> float | None:
-        """Of the medians of its turns the lower quartile, None if it never ran."""
+        """Returns the lower quartile of the medians of all turns, None if it never ran."""
         return _lower_quartile(self.turns_ns) if self.turns_ns else self.impression_ns
 
     def cost(self, preference: ExecutionPreference) -> float:
-        """What the preference wants little of, in nanoseconds; infinite if it is not known."""
+        """Returns the nanoseconds that the preference minimizes; infinite if they are unknown.
+
+        With LOW_POWER that is processor time, else the duration of a run.
+        """
         turns = self._costs(preference)
         if turns:
             return _lower_quartile(turns)
         return float("inf") if self.impression_ns is None else self.impression_ns
 
     def least_cost(self, preference: ExecutionPreference) -> float:
-        """The same of its best turn."""
+        """Returns what `cost` does for the best turn alone."""
         return min(self._costs(preference), default=self.cost(preference))
 
     def cold_cost(self, preference: ExecutionPreference) -> float | None:
-        """The same of a run that finds cold caches: their median, None if there were none."""
+        """Returns the median cost of the runs that found cold caches, None if there were none."""
         is_frugal = preference == ExecutionPreference.LOW_POWER and self.cpu_ns
         runs = self.cold_cpu_ns if is_frugal else self.cold_ns
         return statistics.median(runs) if runs else None
 
     def _costs(self, preference: ExecutionPreference) -> Sequence[float]:
-        """Those of its turns."""
+        """Returns the costs of the contender's turns."""
         is_frugal = preference == ExecutionPreference.LOW_POWER and self.cpu_ns
         return self.cpu_ns if is_frugal else self.turns_ns
 
     def note(self, turn: TurnTimes) -> None:
-        """Count a turn."""
+        """Notes the times of a turn."""
         self.turns_ns.append(statistics.median(turn.runs_ns))
         if turn.cpu_ns is not None:
             self.cpu_ns.append(turn.cpu_ns)
@@ -112,21 +115,21 @@ class Standing:
             self.ran_ns += turn.cpu_ns * len(turn.runs_ns)
 
     def note_cold(self, turn: TurnTimes) -> None:
-        """Count a turn that found cold caches."""
+        """Notes the times of a turn that found cold caches."""
         self.cold_ns += turn.runs_ns
         if turn.cpu_ns is not None:
             self.cold_cpu_ns.append(turn.cpu_ns)
 
     def begin_anew(self) -> None:
-        """Forget all turns."""
+        """Forgets all turns, so that the contender is measured anew."""
         self.turns_ns, self.cpu_ns = [], []
 
     def settle(self, fate: Fate, verdict: str) -> None:
-        """Say what becomes of it, and that in words."""
+        """Notes the fate of the contender, and says in words why."""
         self.fate, self.verdict = fate, verdict
 
     def candidate(self) -> Candidate:
-        """The line of the report."""
+        """Returns the contender's line for the report."""
         median = self.median_ns
         return Candidate(
             self.contender.name,
@@ -145,7 +148,10 @@ def _lower_quartile(values: Sequence[float]) -> float:
 
 
 def close(standings: Sequence[Standing], preference: ExecutionPreference) -> list[Standing]:
-    """Those that cost little more than the cheapest: variants with more threads may be better."""
+    """Returns the contenders that cost little more than the cheapest.
+
+    Their variants with more threads may be better.
+    """
     rivals = [each for each in standings if each.is_in]
     least = min((each.cost(preference) for each in rivals), default=0.0)
     return [each for each in rivals if each.cost(preference) <= _CLOSE * least]
@@ -154,13 +160,13 @@ def close(standings: Sequence[Standing], preference: ExecutionPreference) -> lis
 def near(
     standings: Sequence[Standing], preference: ExecutionPreference, margins: Margins
 ) -> list[Standing]:
-    """Those between whom cold runs may decide."""
+    """Returns the contenders between whom cold runs may decide."""
     rivals = _eligible(standings)
     return _within(rivals, [each.cost(preference) for each in rivals], margins.near)
 
 
 def crowding(standings: Sequence[Standing]) -> float:
-    """How much others wanted the cores: time per processor time of runs on one thread.
+    """Returns how much others wanted the cores: time per processor time of runs on one thread.
 
     At least 1, also where no processor time is known.
     """
@@ -170,7 +176,7 @@ def crowding(standings: Sequence[Standing]) -> float:
 
 
 def rule_out(standings: Sequence[Standing]) -> None:
-    """Send those home that are many times slower than the fastest that agrees."""
+    """Rules out the contenders that are many times slower than the fastest that agrees."""
     agreeing = [s for s in standings if s.is_in and s.impression_ns is not None]
     best = min((s.impression_ns or 0 for s in agreeing), default=0)
     for standing in agreeing:
@@ -184,7 +190,7 @@ def rule_out(standings: Sequence[Standing]) -> None:
 def winner(
     standings: Sequence[Standing], preference: ExecutionPreference, margins: Margins
 ) -> Standing:
-    """The cheapest of those that agree, with the verdicts of all."""
+    """Returns the cheapest standing that agrees with the reference; notes the verdicts of all."""
     if not _eligible(standings):
         return _cheapest_overall(standings)
     rivals = near(standings, preference, margins)
@@ -208,13 +214,16 @@ def winner(
 
 
 def _eligible(standings: Sequence[Standing]) -> list[Standing]:
-    """Those that agree, or if nobody was judged all that run."""
+    """Returns the standings that agree with the reference; where none was judged, all that run."""
     rivals = [each for each in standings if each.is_in]
     return [each for each in rivals if each.agrees] or rivals
 
 
 def _within(rivals: Sequence[Standing], costs: Sequence[float], ratio: float) -> list[Standing]:
-    """Those that cost at most so many times as much as the cheapest, or the cheapest engine."""
+    """Returns the rivals that cost at most `ratio` times as much as the cheapest.
+
+    Where that is the reference, and an engine is near, the cheapest engine counts.
+    """
     least = min(costs, default=0.0)
     lines = list(zip(rivals, costs, strict=True))
     engines = [cost for each, cost in lines if not each.is_reference]
@@ -224,7 +233,10 @@ def _within(rivals: Sequence[Standing], costs: Sequence[float], ratio: float) ->
 
 
 def _called(rivals: Sequence[Standing], preference: ExecutionPreference) -> list[float]:
-    """What runs cost each of them in calls back to back; as in turns if not all have run cold."""
+    """Returns what a run costs each rival in calls back to back.
+
+    Where not all have run with cold caches, that is what it costs in turns.
+    """
     costs = [each.cost(preference) for each in rivals]
     cold = [each.cold_cost(preference) for each in rivals]
     return [
@@ -239,7 +251,7 @@ def _slow_when_cold(
     preference: ExecutionPreference,
     clearly: float,
 ) -> list[Standing]:
-    """Those that lose more in cold runs than they gain in others."""
+    """Returns the rivals that lose more in cold runs than they gain in others."""
     products = {
         each: costs[each] * cold
         for each in rivals

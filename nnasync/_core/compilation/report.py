@@ -119,7 +119,7 @@ class Report(msgspec.Struct, frozen=True):
 
 
 def devices_of(report: Report) -> str:
-    """The devices that run the model, in the order of its partitions, with + between them."""
+    """Returns the names of the devices that run the model, joined by "+", in their order."""
     return "+".join(dict.fromkeys(partition.device for partition in report.partitions))
 
 
@@ -128,7 +128,7 @@ def _none() -> tuple[Fallback, ...]:
 
 
 class Better(msgspec.Struct, frozen=True):
-    """What runs a model after a better plan has taken over; as in a Compilation."""
+    """Describes what runs a model after a better plan has taken over; fields as in Compilation."""
 
     model: Model
     report: Report
@@ -153,7 +153,7 @@ class Compilation(msgspec.Struct, frozen=True):
 
 
 def _report_html(report: Report) -> str:
-    """All of a report but the pin, as in its text, without a limit of lines."""
+    """Returns all of a report but the pin as HTML, without a limit of lines."""
     parts = [html_table(_PARTS, list(_partitions(report.partitions)), "Runs on")]
     if report.candidates:
         parts.append(html_table(_CANDIDATES, _candidates(report.candidates), "Considered"))
@@ -168,7 +168,7 @@ _CANDIDATES = ("considered", "in which way", "median", "cold", "agreement", "ver
 
 
 def _report_text(report: Report) -> str:
-    """All of a report but the pin, which is for programs."""
+    """Returns all of a report as text but the pin, which is for programs."""
     parts = [_table(_PARTS, list(_partitions(report.partitions)))]
     if report.candidates:
         parts.append(candidates_text(report.candidates))
@@ -189,7 +189,7 @@ def _fallbacks(fallbacks: Sequence[Fallback]) -> list[str]:
 
 
 def candidates_text(candidates: Sequence[Candidate]) -> str:
-    """The candidates: medians, agreement with the reference, verdicts."""
+    """Returns a table of the candidates: medians, agreement with the reference, verdicts."""
     return _table(_CANDIDATES, _candidates(candidates))
 
 
@@ -208,7 +208,7 @@ def _candidates(candidates: Sequence[Candidate]) -> list[tuple[str, ...]]:
 
 
 def rejections_text(rejections: Sequence[Rejection]) -> str:
-    """The rejections, with operations of the same reason in one line."""
+    """Returns the rejections as text, with operations of the same reason in one line."""
     groups: dict[tuple[str, str], list[int]] = {}
     for each in rejections:
         groups.setdefault((each.device, each.reason), []).append(each.operation)

@@ -38,7 +38,7 @@ _WIDE_STEPS = 256
 
 
 class Distances(msgspec.Struct, frozen=True):
-    """The answers to all samples for one output, and those of the reference to moved inputs.
+    """Holds the answers for one output to all samples, and the reference's to moved inputs.
 
     The first `edges` samples are edges. Without `moved` the least bounds hold.
     """
@@ -50,7 +50,7 @@ class Distances(msgspec.Struct, frozen=True):
 
 
 def fault_of(distances: Distances) -> str:
-    """What is wrong with the answers of a candidate, empty if nothing is."""
+    """Returns what is wrong with the answers of a candidate; empty if nothing is."""
     expected, actual, edges = distances.expected, distances.actual, distances.edges
     moved = distances.moved or expected
     usual = _rms(expected[edges:], moved[edges:])
@@ -68,7 +68,10 @@ def fault_of(distances: Distances) -> str:
 
 
 def class_of(expected: Array, actual: Array) -> tuple[bool, float]:
-    """Whether the top classes are the same, and how much worse for the reference, in steps."""
+    """Returns whether the top classes are the same, and by how many steps the other one is worse.
+
+    The reference's values tell how much worse it is.
+    """
     wanted = expected.reshape(-1, expected.shape[-1])
     got = actual.reshape(wanted.shape).argmax(axis=1)
     chosen = wanted[np.arange(len(wanted)), got].astype(np.float64)
@@ -77,7 +80,7 @@ def class_of(expected: Array, actual: Array) -> tuple[bool, float]:
 
 
 def is_row_of_classes(values: Array) -> bool:
-    """Whether it is [batch, classes], with dimensions of 1 in between."""
+    """Returns whether values are [batch, classes], with dimensions of 1 in between."""
     return values.ndim >= 2 and values.shape[-1] > 1 and not any(n > 1 for n in values.shape[1:-1])
 
 
@@ -103,7 +106,7 @@ def _too_far(found: float, allowed: float, where: str) -> str:
 
 
 def _rms(expected: Sequence[Array], actual: Sequence[Array]) -> float:
-    """The root of the mean square of all differences, in steps of 8 bits."""
+    """Returns the root of the mean square of all differences, in steps of 8 bits."""
     squares = [
         float(np.square(_difference(*pair)).mean())
         for pair in zip(expected, actual, strict=True)

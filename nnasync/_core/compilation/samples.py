@@ -49,13 +49,13 @@ class Samples(msgspec.Struct, frozen=True):
     edges: int
 
     def last(self, count: int) -> Samples:
-        """At most so many of them, those at edges left out first."""
+        """Returns at most `count` of the samples; those at edges are left out first."""
         left_out = max(0, len(self.inputs) - count)
         return Samples(self.inputs[left_out:], max(0, self.edges - left_out))
 
 
 def samples_of(model: Model) -> Samples:
-    """All samples of a model, always the same; runs are measured on the last, which is natural."""
+    """Returns the samples of a model, always the same; runs are measured on the last one."""
     if not any(span is not None and span.is_known for span in ranges_of(model)):
         return Samples([sample(model, seed) for seed in range(_COUNT_OF_FLOATS)], 0)
     edges = [_sample(model, edge, 0) for edge in range(_EDGES)]
@@ -63,7 +63,7 @@ def samples_of(model: Model) -> Samples:
 
 
 def sample(model: Model, seed: int) -> list[Array]:
-    """Natural inputs of a model, states included."""
+    """Returns natural inputs of a model, states included."""
     return _sample(model, None, seed)
 
 
@@ -76,7 +76,7 @@ def _sample(model: Model, edge: int | None, seed: int) -> list[Array]:
 
 
 def disturbed(model: Model, inputs: Sequence[Array], seed: int) -> list[Array]:
-    """A sample with each number moved by a step at most, but for states and plain integers."""
+    """Returns a sample with numbers moved by a step at most; states and plain integers stay."""
     random = np.random.default_rng(seed)
     return [
         values if span is None or is_plain(operand) else _moved(values, span, random)
@@ -85,13 +85,13 @@ def disturbed(model: Model, inputs: Sequence[Array], seed: int) -> list[Array]:
 
 
 def neighbors(inputs: Sequence[Array], seed: int) -> list[Array]:
-    """A sample with each float moved to the next higher or lower one, states included."""
+    """Returns a sample with each float moved to the next higher or lower one, states included."""
     random = np.random.default_rng(seed)
     return [_neighbors(values, random) if values.dtype.kind == "f" else values for values in inputs]
 
 
 class SampleMemory:
-    """Inputs and outputs of one execution in a pool, as executions through the ports have them."""
+    """Holds the inputs and outputs of one execution in a pool, as usual executions have them."""
 
     def __init__(self, model: Model, *, is_shared: bool = True) -> None:
         """Memory without a descriptor, for devices of this process only."""
@@ -119,7 +119,7 @@ class SampleMemory:
             output.fill(0)
 
     def read(self) -> list[Array]:
-        """Copies of the outputs."""
+        """Returns copies of the outputs."""
         return [output.copy() for output in self.outputs]
 
 
@@ -136,7 +136,7 @@ def _shape_of(operand: Operand) -> Shape:
 
 
 def _zeros(operand: Operand) -> Array:
-    """The zero of an operand's numbers."""
+    """Returns an array of what stands for zero in an operand's numbers."""
     dtype = dtype_of(operand.type)
     return np.full(_shape_of(operand), operand.zero_point if is_measured(operand) else 0, dtype)
 
@@ -144,7 +144,10 @@ def _zeros(operand: Operand) -> Array:
 def _values(
     operand: Operand, span: Range, edge: int | None, seed: int, random: np.random.Generator
 ) -> Array:
-    """An input of an edge, which one of unknown range has not, or of a natural sample."""
+    """Returns an input at an edge of its range, or with `edge` None that of a natural sample.
+
+    An input of unknown range has no edges, so that it is natural always.
+    """
     dtype, shape = dtype_of(operand.type), _shape_of(operand)
     if is_plain(operand):
         return random.integers(0, 2, shape).astype(dtype)

@@ -72,7 +72,7 @@ class _Cutting:
         self._known: dict[tuple[int, ...], Plan] = {}
 
     async def compiled(self, partitioned: PartitionedModel) -> list[Plan]:
-        """A plan of each segment."""
+        """Returns a plan of each segment."""
         contender = self._contender
         for step in partitioned.steps:
             if step.operations not in self._known:
@@ -87,7 +87,7 @@ class _Cutting:
     async def measured(
         self, partitioned: PartitionedModel, plans: Sequence[Plan]
     ) -> list[float | None]:
-        """How long each segment takes; None where made-up inputs cannot tell."""
+        """Returns how long each segment takes; None where made-up inputs cannot tell."""
         model = self._contender.spec.model
         if not can_sample(model):
             return [None] * len(plans)
@@ -103,7 +103,7 @@ class _Cutting:
         times_ns: Sequence[float | None],
         weights: list[float],
     ) -> bool:
-        """Correct what the operations are expected to take; whether another cut can help."""
+        """Corrects the weights of operations; returns whether another cut can help."""
         helps = False
         for step, time_ns in zip(partitioned.steps, times_ns, strict=True):
             if time_ns is None:
@@ -117,7 +117,7 @@ class _Cutting:
 
 
 class _TimedPlan(Plan):
-    """A plan that notes how long its runs take."""
+    """Runs a plan, and notes how long its runs take."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -146,7 +146,7 @@ class _TimedCall(BoundCall):
 
 
 async def _measured(trial: Trial, model: Model) -> float:
-    """The median duration of a run on made-up inputs."""
+    """Returns the median duration of a run on made-up inputs."""
     await trial.answer(sample(model, 0))
     return float(statistics.median((await trial.turn(_RUNS_NS)).runs_ns))
 

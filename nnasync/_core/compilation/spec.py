@@ -49,14 +49,14 @@ _MAX_BYTES = 1 << 30
 
 
 class Apart(msgspec.Struct, frozen=True):
-    """Where contests can be held outside of this process, and the names of the devices there."""
+    """Says where contests are held outside of this process, and names the devices there."""
 
     process: Callable[[], ContestProcess]
     devices: tuple[str, ...]
 
 
 class PlanTerms(msgspec.Struct, frozen=True, kw_only=True):
-    """What decides on the plan of a model: networks of a runtime that agree in it share one plan.
+    """States what decides on the plan of a model; networks that agree in all of it share one plan.
 
     fingerprint: SHA-256 of the model or its file; `token` names it in `cache_dir` instead. devices:
     in the order in which they are tried. precision: "exact" allows only what is bit-stable, "bf16"
@@ -81,7 +81,7 @@ class PlanTerms(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CompileSpec(PlanTerms, frozen=True, kw_only=True):
-    """The terms of a plan, and how this compilation goes about it, which networks do not share.
+    """States the terms of a plan, and how this compilation goes about it, which is not shared.
 
     source: the model, or what loads it on a thread. whole: what loads it as one operation of the
     engine that its file was made for. name: of the network, in the metrics. fallbacks: without them
@@ -140,36 +140,36 @@ class CompileSpec(PlanTerms, frozen=True, kw_only=True):
 
     @property
     def quantum_ns(self) -> int | None:
-        """The preemption quantum."""
+        """Returns the preemption quantum in nanoseconds, None if there is none."""
         milliseconds = self.preemption_quantum_ms
         return None if milliseconds is None else int(milliseconds * 1e6)
 
     @property
     def model(self) -> Model:
-        """The model; raises BadState where it is not loaded yet."""
+        """Returns the model; raises BadState where it is not loaded yet."""
         if not isinstance(self.source, Model):
             raise BadState("the model is not loaded yet")
         return self.source
 
     @property
     def contest_cpu_ns(self) -> int:
-        """The processor time that a contest may take, 0 for any."""
+        """Returns the processor time that a contest may take, 0 for any."""
         return self.background_ns if self.in_background else 0
 
     @property
     def wants_whole(self) -> bool:
-        """Whether the file as one operation may give the first answer, and no cache is asked."""
+        """Returns whether the file as one operation may answer first, and no cache is asked."""
         is_first = self.wait == "first" and self.cache_dir is None and not self.again
         return is_first and self.whole is not None and self.pin is None and self.budget_ns > 0
 
     @property
     def digest(self) -> str:
-        """The model's name in pins and verdicts."""
+        """Returns the model's name in pins and verdicts."""
         return self.fingerprint.hex()[:DIGEST_DIGITS]
 
     @property
     def question(self) -> Question:
-        """What a verdict on this compilation depends on."""
+        """Returns the question whose verdict decides on this compilation."""
         engines = [each for each in self.devices if isinstance(each, EngineDevice)]
         judge = self.reference
         return Question(
@@ -185,20 +185,20 @@ class CompileSpec(PlanTerms, frozen=True, kw_only=True):
         )
 
     def of(self, model: Model) -> CompileSpec:
-        """The same for another model."""
+        """Returns this spec for another model."""
         return msgspec.structs.replace(self, source=model)
 
     def with_fallbacks(self) -> CompileSpec:
-        """The same, whose plans fall back to the reference where that is among the devices."""
+        """Returns this spec with plans that fall back, if the reference is among the devices."""
         fallbacks = Fallbacks.among(self.devices, self.source)
         return msgspec.structs.replace(self, fallbacks=fallbacks)
 
     def outlined(self, outline: Model) -> CompileSpec:
-        """The same with an outline in place of a model that is not loaded."""
+        """Returns this spec with an outline in place of a model that is not loaded."""
         return self if isinstance(self.source, Model) else self.of(outline)
 
     async def loaded(self) -> CompileSpec:
-        """The same with the model itself."""
+        """Returns this spec with the model itself, which is loaded where it was not."""
         if isinstance(self.source, Model):
             return self
         return self.of(await self.on_thread(self.source, "nnasync-loading"))
@@ -206,7 +206,7 @@ class CompileSpec(PlanTerms, frozen=True, kw_only=True):
     async def on_thread(
         self, work: Callable[[], T], name: str, *, enters_engine: bool = False
     ) -> T:
-        """What `work` returns or raises on a thread of its own, as `in_thread` does.
+        """Returns or raises what `work` does, on a thread of its own, as `in_thread` does.
 
         It is started by a helper thread of the runtime, which the loop does not wait for.
         """
@@ -240,7 +240,7 @@ def _choice(kind: type[E], value: E) -> E:
 
 
 def can_sample(model: Model) -> bool:
-    """Whether the types and shapes of all inputs and outputs are known, and within reason."""
+    """Returns whether types and shapes of all inputs and outputs are known, and within reason."""
     main = model.main
     operands = [main.operands[index] for index in (*main.input_indexes, *main.output_indexes)]
     if not all(has_dtype(each.type) and dtype_of(each.type).kind in "biuf" for each in operands):

@@ -35,7 +35,7 @@ _LOOP_TIMEOUT_NS = 500_000_000
 
 
 class SampleAnswer(msgspec.Struct, frozen=True):
-    """The outputs for a sample, and how long the run took."""
+    """Holds the outputs for a sample, and how long the run took."""
 
     outputs: list[Array]
     run_ns: int
@@ -49,7 +49,7 @@ class TurnTimes(msgspec.Struct, frozen=True):
 
 
 class Trial(Protocol):
-    """A candidate under test; one call at a time. All raise typed errors."""
+    """Runs a candidate under test, one call at a time; all methods raise typed errors."""
 
     async def answer(self, inputs: Sequence[Array]) -> SampleAnswer:
         """Run once on a sample."""
@@ -62,7 +62,7 @@ class Trial(Protocol):
 
 
 class EngineTrial:
-    """A plan of an engine under test."""
+    """Runs a plan of an engine under test."""
 
     def __init__(self, name: str, model: Model, plan: Plan) -> None:
         self._name = name
@@ -147,7 +147,7 @@ class EngineTrial:
 
 
 class OutsideTrial:
-    """A prepared model of any device under test; its turns are bursts, as fast as it can be had."""
+    """Runs a prepared model of any device under test; its turns are bursts, the fastest way."""
 
     def __init__(self, name: str, model: Model, prepared: PreparedModel) -> None:
         self._name = name
@@ -218,7 +218,7 @@ class OutsideTrial:
 
 
 async def _run_in(controller: BurstController, arguments: bytes) -> None:
-    """One execution of a burst; raises what it fails with."""
+    """Executes once in a burst; raises what that fails with."""
     outcomes: list[Outcome] = []
     over = Fence()
 

@@ -58,7 +58,7 @@ def compilation_of(
     *,
     patience_s: float = math.inf,
 ) -> Compilation:
-    """What runs; `best` makes what is to follow, where something may.
+    """Returns the compilation of a plan; `best` makes the plan that follows it, where one may.
 
     That begins when the first plan was used enough, or has been there for `patience_s`.
     """
@@ -109,7 +109,10 @@ def _follower(
     best: Callable[[], Awaitable[Chosen]],
     patience_s: float,
 ) -> Callable[[], Awaitable[Better]] | None:
-    """What waits for the first plan to be used enough, makes the best one, and brings it in."""
+    """Returns a function that has the best plan take over once the first was used enough.
+
+    It is None where the first plan cannot be replaced.
+    """
     staged, device = first.staged, first.contender.device
     if staged is None or not isinstance(device, EngineDevice):
         return None
@@ -128,7 +131,7 @@ def _follower(
 
 
 async def _at_last(fence: Fence, patience_s: float, watchdog: Watchdog) -> None:
-    """Wait for a fence; it is signaled when the patience is over."""
+    """Waits for a fence, which is signaled here when `patience_s` is over."""
     if patience_s == math.inf:
         await fence
         return
@@ -144,7 +147,9 @@ def found_again(
     first: Contender,
     choose: Callable[[], Awaitable[Chosen]],
 ) -> Compilation:
-    """What was found in the cache; where the best stage cannot be loaded `choose` makes it anew.
+    """Returns the compilation that was found in the cache.
+
+    Where its best stage cannot be loaded, `choose` makes that anew.
 
     The first answer does not wait for what comes after it: a plan that is faster but takes longer
     to load, or the form of a plan for runs beside others.
@@ -191,21 +196,24 @@ async def _complete(
 
 
 class Upgradable(Protocol):
-    """A network, as far as it is brought a better plan."""
+    """The part of a network that bringing in a better plan needs."""
 
     @property
     def _closed(self) -> bool:
-        """Whether it was closed, as all are when their runtime is."""
+        """Returns whether the network was closed, as all are when their runtime is."""
 
     def report(self) -> Report:
-        """Where it runs, and why."""
+        """Returns the report of where the network runs, and why."""
 
     @property
     def model(self) -> Model:
-        """What runs."""
+        """Returns the model that runs."""
 
     def _improved(self, report: Report, model: Model | None = None) -> None:
-        """The best plan runs; its report, and the model if that has another form. Or it failed."""
+        """Notes the report of the best plan, which runs from now on, or of its failure.
+
+        `model` is given if it has another form than the one before.
+        """
 
 
 async def bring_in(
@@ -239,7 +247,7 @@ async def bring_in(
 
 
 def _where(report: Report) -> tuple[str, str]:
-    """The devices, and why these."""
+    """Returns the names of the devices that run a network, and why these were chosen."""
     return devices_of(report), "; ".join(dict.fromkeys(each.reason for each in report.partitions))
 
 

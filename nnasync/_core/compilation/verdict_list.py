@@ -31,7 +31,7 @@ _AGREEING = (Fate.EQUAL, Fate.SLOWER)
 
 
 class KnownVerdict(msgspec.Struct, frozen=True):
-    """What an earlier contest decided about a model.
+    """States what an earlier contest decided about a model.
 
     model: its digest. name: that of the model. device, lowering: who won. median_us: what a run of
     the winner took. runner_up, runner_up_us: the fastest of the others that agree with the
@@ -58,14 +58,14 @@ class KnownVerdict(msgspec.Struct, frozen=True):
 
     @property
     def lead(self) -> float | None:
-        """How many times longer a run of the runner-up takes; None where that is not known."""
+        """Returns how many times as long the runner-up takes; None where that is not known."""
         if not self.median_us or self.runner_up_us is None:
             return None
         return self.runner_up_us / self.median_us
 
 
 class UnreadableVerdict(msgspec.Struct, frozen=True):
-    """A file among the verdicts that is none, and why."""
+    """Names a file among the verdicts that is none, and says why."""
 
     file: str
     reason: str
@@ -74,7 +74,7 @@ class UnreadableVerdict(msgspec.Struct, frozen=True):
 def verdicts(
     state_dir: str | None = None,
 ) -> tuple[tuple[KnownVerdict, ...], tuple[UnreadableVerdict, ...]]:
-    """The verdicts that are remembered, the latest first, and the files that are none.
+    """Returns the verdicts that are remembered, the latest first, and the files that are none.
 
     `state_dir` is that of `Options`. It reads files.
     """
@@ -126,7 +126,7 @@ def _folder(state_dir: str | None) -> str:
 
 
 def _read(folder: str) -> Iterator[tuple[str, Verdict | str]]:
-    """Each file with its verdict, or why it is none."""
+    """Yields each file with its verdict, or with a text that says why it is none."""
     try:
         names = sorted(os.listdir(folder))
     except OSError:
@@ -183,5 +183,5 @@ def _words(candidate: Candidate) -> str:
 
 
 def _clean(text: str) -> str:
-    """A text out of a file, of which a terminal shows what it is."""
+    """Returns a text out of a file without what a terminal would not show as it is."""
     return "".join(each if each.isprintable() else "?" for each in text)[:_LONGEST]

@@ -46,7 +46,7 @@ _MOST_CONTESTS = 3
 
 
 class Circumstances(Struct, frozen=True):
-    """When a contest was held, and how much other work there was.
+    """States when a contest was held, and how much other work the machine had then.
 
     held_at_s: seconds since 1970. crowding: time per processor time of runs on one thread, 1 where
     nobody else wanted the cores. disturbed: how many contests in a row other work disturbed, this
@@ -64,14 +64,20 @@ class Circumstances(Struct, frozen=True):
 
     @classmethod
     def of(cls, held_at_s: float, crowding: float, before: Circumstances | None) -> Circumstances:
-        """Those of a contest that came after another one, or was the first."""
+        """Returns the circumstances of a contest.
+
+        `before` are those of the contest before it, if there was one.
+        """
         if crowding <= _DISTURBED:
             return cls(int(held_at_s), crowding)
         earlier = 0 if before is None else before.disturbed
         return cls(int(held_at_s), crowding, earlier + 1)
 
     def outlasting(self, contest: Circumstances) -> Circumstances:
-        """Those of a verdict that stays after another contest, which counts as held."""
+        """Returns the circumstances of a verdict that stays after another contest.
+
+        That contest counts as held.
+        """
         if not self.disturbed:
             return self
         return Circumstances(contest.held_at_s, self.crowding, contest.disturbed)
@@ -82,12 +88,15 @@ QUIET = Circumstances()
 
 
 def succeeds(new: Circumstances, before: Circumstances | None) -> bool:
-    """Whether the outcome of a contest replaces an earlier one: not if it was disturbed more."""
+    """Returns whether the outcome of a contest replaces an earlier one.
+
+    It does not if it was disturbed more.
+    """
     return before is None or not new.disturbed or new.crowding < before.crowding
 
 
 def is_quiet() -> bool:
-    """Whether at most half of the processors were busy during the last minute."""
+    """Returns whether at most half of the processors were busy during the last minute."""
     try:
         return os.getloadavg()[0] <= (os.cpu_count() or 1) / 2
     except OSError:
@@ -95,7 +104,7 @@ def is_quiet() -> bool:
 
 
 class Question(msgspec.Struct, frozen=True):
-    """Everything except the machine that a verdict depends on; `model` is a digest.
+    """States all that a verdict depends on except the machine; `model` is a digest.
 
     It can be asked before any device is asked about the model. `devices` have their versions, and
     `library` is the version of nnasync: both decide who competes. `code` has the fingerprints of
@@ -114,7 +123,7 @@ class Question(msgspec.Struct, frozen=True):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What was chosen, and how all contenders did.
+    """States what was chosen for a model, and how all contenders did.
 
     `untried` are those that did not compete yet, since the processor time of a contest in the
     background was used up: they do so when the model is compiled the next time. `kind` is that of
@@ -137,26 +146,26 @@ class Verdict(msgspec.Struct, frozen=True):
         return bool(self.untried) or self.circumstances.is_provisional
 
     def after(self, contest: Circumstances) -> Verdict:
-        """This verdict when it outlasted another contest, which was disturbed more."""
+        """Returns this verdict as it is after another contest, which was disturbed more."""
         return msgspec.structs.replace(self, circumstances=self.circumstances.outlasting(contest))
 
 
 class Verdicts:
-    """The verdicts in a folder; its methods read and write files."""
+    """Finds and keeps verdicts in a folder; all methods read or write files."""
 
     def __init__(self, folder: str | os.PathLike[str], *, max_entries: int = _MAX_ENTRIES) -> None:
         self._folder = folder
         self._max_entries = max_entries
 
     def know(self, model: str) -> bool:
-        """Whether there may be a verdict on the model of this digest."""
+        """Returns whether there may be a verdict on the model of this digest."""
         try:
             return any(name.startswith(f"{model}-") for name in os.listdir(self._folder))
         except OSError:
             return False
 
     def find(self, question: Question) -> Verdict | None:
-        """The verdict on this question, if there is one that makes sense."""
+        """Returns the verdict on this question, None if there is none that makes sense."""
         path = self._path(question)
         data = read_state(path, MAX_BYTES)
         if data is None:
@@ -169,7 +178,7 @@ class Verdicts:
         return verdict
 
     def latest(self) -> list[Verdict]:
-        """The verdicts of this machine that were used last; there may be many more."""
+        """Returns the verdicts of this machine that were used last; there may be many more."""
         with contextlib.suppress(OSError):
             found = [
                 (entry.stat(follow_symlinks=False).st_mtime_ns, entry.path)
@@ -193,7 +202,7 @@ class Verdicts:
         name: str = "",
         kind: str = "",
     ) -> Verdict:
-        """The verdict that stands after a contest: a new one, or the one `before` it.
+        """Returns the verdict that holds after a contest: a new one, or the one `before` it.
 
         It is remembered, with the name and the kind of the model; where that fails the model is
         measured again next time.
@@ -221,7 +230,7 @@ class Verdicts:
         self._drop_oldest()
 
     def forgot(self, model: str, held_at_s: int) -> bool:
-        """Whether the outcome of a contest that was held then has been forgotten since."""
+        """Returns whether the verdict of a contest that was held then has been forgotten since."""
         return held_at_s > 0 and held_at_s <= max(self._mark(model), self._mark("all"))
 
     def _mark(self, model: str) -> int:
@@ -250,7 +259,7 @@ class Verdicts:
 
 
 def decoded(data: bytes) -> Verdict | str:
-    """The verdict in a file, or why it is none."""
+    """Returns the verdict in a file, or a text that says why it is none."""
     try:
         verdict: Verdict = json_decoder(Verdict).decode(data)
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -261,7 +270,7 @@ def decoded(data: bytes) -> Verdict | str:
 
 
 def chosen_ns(candidates: Sequence[Candidate]) -> float | None:
-    """How long a run of the chosen candidate took, if it was measured."""
+    """Returns how long a run of the chosen candidate took, None if it was not measured."""
     for candidate in candidates:
         if candidate.fate is Fate.CHOSEN and candidate.median_us is not None:
             return candidate.median_us * 1000

@@ -27,7 +27,7 @@ _OF_STATES = (*_PLAIN, OperandType.TENSOR_QUANT16_SYMM)
 
 
 def whole_form(spec: CompileSpec) -> CompileSpec | None:
-    """The same for the file as one operation; None where a plan of it could not be replaced.
+    """Returns the spec for the file as one operation; None where its plan could not be replaced.
 
     It blocks while the file is read.
     """
@@ -41,7 +41,7 @@ def whole_form(spec: CompileSpec) -> CompileSpec | None:
 
 
 def can_be_replaced(model: Model) -> bool:
-    """Whether inputs and outputs are such that a plan of another form can take over."""
+    """Returns whether inputs and outputs are such that a plan of another form can take over."""
     main, states = model.main, model.state
     for indexes, of_states in (
         (main.input_indexes, [pair.input for pair in states]),
@@ -56,7 +56,7 @@ def can_be_replaced(model: Model) -> bool:
 
 
 def ends_of(model: Model) -> tuple[object, ...]:
-    """What callers see of the inputs and outputs of a model, and which of them are states."""
+    """Returns what callers see of a model's inputs and outputs, and which of them are states."""
     main = model.main
     ends = [main.operands[index] for index in (*main.input_indexes, *main.output_indexes)]
     seen = ((each.name, each.type, each.dimensions, each.scale, each.zero_point) for each in ends)

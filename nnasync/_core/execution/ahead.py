@@ -19,7 +19,7 @@ from nnasync.hal import Model
 
 
 class Ahead(msgspec.Struct, frozen=True):
-    """A slot made ahead of a call, and the prepared model that its request is bound to."""
+    """Holds a slot made ahead of a call, and the prepared model that its request is bound to."""
 
     prepared: PreparedModel
     slot: Slot

@@ -57,7 +57,7 @@ from nnasync.memory import Pool
 
 
 class Role(Struct, frozen=True):
-    """One use of a buffer: an input or output of a network, made by `net.input`, `net.output`.
+    """Names an input or output of a network that a buffer is used for; `net.input_role` makes one.
 
     `is_pinned`: the application named the devices of the network itself, so that nothing else is to
     be used.

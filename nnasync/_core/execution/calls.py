@@ -40,7 +40,7 @@ class BurstStatistics(msgspec.Struct, frozen=True):
 
 
 class BurstCall:
-    """One call on its way."""
+    """Holds one call of a burst on its way, and its outcome."""
 
     __slots__ = (
         "alarm",
@@ -69,15 +69,18 @@ class BurstCall:
         self.waiter: Waiter | None = None
         self.alarm: Alarm | None = None
         self.cancels: list[Callable[[], object]] = []
-        """How to end it on the device, and where it is repeated."""
+        """The functions that end the call on the device, and where it is repeated."""
 
     def answer(self, outcome: Outcome) -> None:
-        """The first answer counts: a device may later finish a call that missed its deadline."""
+        """Notes the outcome of the call; the first one counts.
+
+        A device may still finish a call that has missed its deadline.
+        """
         if self.outcome is None:
             self.outcome = outcome
 
     def cancel(self) -> None:
-        """End it wherever it was sent."""
+        """Ends the call wherever it was sent."""
         for cancel in tuple(self.cancels):
             cancel()
 
@@ -108,7 +111,7 @@ class BurstSlot(Slot):
         self.requests = self._made(())
 
     def requests_with(self, pieces: Sequence[tuple[int, Piece]]) -> Sequence[Request]:
-        """A request for each side of the state, with these inputs and outputs elsewhere."""
+        """Returns a request for each side of the state, with these inputs and outputs elsewhere."""
         requests: Sequence[Request] = self._remembered(pieces) if pieces else self.requests
         return requests
 
@@ -124,7 +127,7 @@ class BurstSlot(Slot):
 
 
 class BurstSlots(IdleSlots[BurstSlot]):
-    """The idle slots of a stream; `state` is set before the first is taken."""
+    """Holds the idle slots of a stream; `state` is set before the first one is taken."""
 
     def __init__(
         self, model: Model, ports: Ports, state: StreamState | None, memory: MemorySource
@@ -154,7 +157,7 @@ class OrderedCalls(ABC):
         """Have the device execute the call that leads, on any thread."""
 
     def _takes_lead(self, call: BurstCall) -> bool:
-        """Whether the stream is idle and the call must be sent; else it is queued or answered."""
+        """Returns whether the call must be sent now; else it was queued or answered."""
         if call.config.deadline_ns != NEVER_NS and self._running is not None:
             text = "the deadline passed while earlier calls of the burst were running"
             try:
@@ -188,7 +191,7 @@ class OrderedCalls(ABC):
             raise ResourceExhaustedTransient(text) from error
 
     def _ended(self, call: BurstCall, outcome: Outcome) -> None:
-        """The device answered: commit the state, send the next call, wake the waiter."""
+        """Takes the device's answer: commits the state, sends the next call, wakes the waiter."""
         with self._lock:
             if self._state is not None and not isinstance(outcome, NNError) and not call.given_up:
                 self._state.advance()

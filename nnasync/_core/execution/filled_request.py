@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 class FilledRequest:
-    """A request with inputs in its memory; it keeps arrays of that memory once it is used again."""
+    """Writes inputs to a request's memory, of which it keeps arrays once it is used again."""
 
     __slots__ = ("_inputs", "_outputs", "request", "run")
 
     def __init__(self, request: Request) -> None:
         self.request = request
         self.run: InlineRun | None = None
-        """What runs it on the thread of its loop, once that was asked for."""
+        """What runs the request on the thread of its loop, once that was asked for."""
         self._inputs: list[Array | None] = [None] * len(request.inputs)
         self._outputs: list[Array | None] = [None] * len(request.outputs)
 

@@ -108,7 +108,7 @@ class Execution:
 
 
 class FailedLaunch:
-    """A launch that the device turned down: its fence has failed from the beginning."""
+    """Stands for a launch that the device turned down: its fence has failed from the beginning."""
 
     __slots__ = ("_error", "fence")
 

@@ -20,7 +20,7 @@ class Measured(NamedTuple, Generic[R]):
 
 
 class MeasuredCalls(ABC, Generic[R]):
-    """The part of networks and bursts that measures their calls."""
+    """The part of networks and bursts that makes calls and returns their timings."""
 
     async def measured(
         self,

@@ -151,12 +151,12 @@ class Net(MeasuredCalls[R]):
 
     @property
     def model(self) -> Model:
-        """The model that was compiled."""
+        """Returns the model that was compiled."""
         return as_given(self._compilation.model)
 
     @property
     def inputs(self) -> tuple[Port, ...]:
-        """Names, shapes and dtypes of the inputs; states are not among them."""
+        """Returns names, shapes and dtypes of the inputs; states are not among them."""
         return self._ports.inputs
 
     @property
@@ -171,27 +171,27 @@ class Net(MeasuredCalls[R]):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Names of the classes that an output stands for, where the model's file has them."""
+        """Returns the names of an output's classes, where the model's file has them."""
         return self._compilation.model.labels
 
     @property
     def priority(self) -> Priority:
-        """The priority of calls that do not say another one."""
+        """Returns the priority of calls that do not state another one."""
         return self._priority
 
     def input_role(self, which: str | int = 0) -> buffer.Role:
-        """An input, by name or number, as a use of a buffer that `rt.allocate` makes."""
+        """Returns an input, by name or number, as a role of a buffer that `rt.allocate` makes."""
         return self._role("input", self._ports.inputs, which)
 
     def output_role(self, which: str | int = 0) -> buffer.Role:
-        """An output, by name or number, as a use of a buffer that `rt.allocate` makes."""
+        """Returns an output, by name or number, as a role of a buffer that `rt.allocate` makes."""
         return self._role("output", self._ports.outputs, which)
 
     input = older_name("input", input_role)
     output = older_name("output", output_role)
 
     def report(self) -> Report:
-        """Where the model runs, and why, and what fell back so far."""
+        """Returns where the model runs, and why, and what fell back so far."""
         fallbacks = (*self._fell_back, *self._compilation.fallbacks())
         if not fallbacks:
             return self._report
@@ -218,7 +218,7 @@ class Net(MeasuredCalls[R]):
         self._tally = self._tally_of(self._priority, devices_of(report))
 
     def _tally_at(self, priority: Priority | None) -> Tally:
-        """The counts of calls of this priority.
+        """Returns the counts of calls of this priority.
 
         A call with something else as priority will fail, and is counted with those that give none.
         """
@@ -277,7 +277,7 @@ class Net(MeasuredCalls[R]):
         *,
         measure: bool = False,
     ) -> Any:
-        """A call of any form; most are one array that fits and is cheap."""
+        """Makes a call of any form; most are one array that fits and is cheap."""
         self._check(deadline)
         if cancellation_pending():
             await checkpoint_if_cancelled()
@@ -317,12 +317,12 @@ class Net(MeasuredCalls[R]):
         return (value, done.timing) if measure else value
 
     def as_dict(self, result: R) -> dict[str, Array | Any]:
-        """The result of a call by the names of the outputs."""
+        """Returns the result of a call by the names of the outputs."""
         values: Any = result if len(self._ports.outputs) > 1 else (result,)
         return {port.name: value for port, value in zip(self.outputs, values, strict=True)}
 
     def quantize(self, *values: Any) -> Any:
-        """Real values as the inputs have them: an array, or a tuple of several for `net(*...)`.
+        """Returns real values as the inputs have them: an array, or a tuple for `net(*...)`.
 
         Takes what a call takes, one value per input or a mapping by name, of any real type. What an
         input of floats gets becomes its type; what an input gets that stands for no real numbers,
@@ -331,7 +331,7 @@ class Net(MeasuredCalls[R]):
         return quantized_values(self._ports.inputs, values)
 
     def dequantize(self, result: Any) -> Any:
-        """The result of a call as the real values, float32, that it stands for.
+        """Returns the real values, float32, that the result of a call stands for.
 
         An array, or a tuple where there are several outputs; those that stand for no real numbers
         are given back as they are. Raises InvalidArgument for another number of values.
@@ -389,7 +389,7 @@ class Net(MeasuredCalls[R]):
         fences: Sequence[Fence],
         config: ExecutionConfig,
     ) -> Execution:
-        """A launch of any form; most are one array that fits and is cheap."""
+        """Makes a launch of any form; most are one array that fits and is cheap."""
         values = in_order(self._ports.inputs, spread(arrays), "input")
         if self._flexible is not None:
             execution = open_launch.OpenExecution(self._flexible, values, out, config)
@@ -453,7 +453,7 @@ class Net(MeasuredCalls[R]):
         on_full: OnFull = "wait",
         priority: Priority | None = None,
     ) -> Burst[R]:
-        """A stream of executions, to be used with `async with`; at most `depth` in flight.
+        """Returns a stream of executions, for `async with`; at most `depth` are in flight.
 
         A call beyond that waits for its turn; with `on_full="refuse"` it raises
         ResourceExhaustedTransient. Its calls have `priority`, or that of the network, unless they
@@ -575,7 +575,7 @@ class Net(MeasuredCalls[R]):
             )
 
     def _calls_omitting(self) -> FlexibleCalls:
-        """What executes calls that omit an input."""
+        """Returns what executes calls that omit an input."""
         if self._flexible is not None:
             return self._flexible
         if self._omitting is None:

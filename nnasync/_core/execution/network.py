@@ -16,7 +16,7 @@ class Network(Protocol):
 
     @property
     def inputs(self) -> tuple[Port, ...]:
-        """Names, shapes and dtypes of the inputs."""
+        """Returns names, shapes and dtypes of the inputs."""
 
     @property
     def outputs(self) -> tuple[Port, ...]:

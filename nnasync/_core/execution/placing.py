@@ -44,7 +44,7 @@ def placed(
     prepared: PreparedModel,
     priority: Priority | None = None,
 ) -> tuple[_SlotT, list[tuple[int, Piece]]]:
-    """A slot with the arrays of a call in it, and what lies elsewhere; raises as `place`."""
+    """Returns a slot with a call's arrays in it, and what lies elsewhere; raises as `place`."""
     slot = slots.take(priority)
     try:
         return slot, place(slot, values, outs, ports, prepared)[0]
@@ -110,7 +110,7 @@ def place(
 def held_by(
     value: Any, prepared: PreparedModel, kind: Literal["input", "output"], port: Port
 ) -> buffer.Buffer | None:
-    """The buffer that a value is, None for any other; raises as `Buffer.check`."""
+    """Returns a value if it is a buffer, None for any other; raises as `Buffer.check`."""
     if value is None or value.__class__ is np.ndarray or value.__class__ is not buffer.Buffer:
         return None
     held: buffer.Buffer = value
@@ -132,7 +132,7 @@ def _check_region(region: Region, port: Port) -> None:
 
 
 def _may_hand_on(region: Region, peer: object) -> bool:
-    """Whether a device in another process may be given the memory of a region."""
+    """Returns whether a device in another process may be given the memory of a region."""
     if isinstance(region, OutputRegion):
         return region.lease.lends_to(peer)
     return not region.pool.is_private
@@ -172,7 +172,7 @@ class _Carrier:
 
 
 class ImagePiece(Struct, frozen=True):
-    """An image as an input of a request: all of its pool."""
+    """Presents an image as an input of a request, which is all of its pool."""
 
     pool: Pool
     offset: int = 0
@@ -180,7 +180,7 @@ class ImagePiece(Struct, frozen=True):
 
 
 def piece_of(image: Pool, port: Port) -> ImagePiece:
-    """An image for an input of (1, height, width, 3 or 4) uint8, quantized or not.
+    """Returns an image as an input of (1, height, width, 3 or 4) uint8, quantized or not.
 
     Raises InvalidArgument for another image, or memory that is none; BadState when closed.
     """
@@ -192,7 +192,7 @@ def piece_of(image: Pool, port: Port) -> ImagePiece:
 
 
 def pixels_of(image: Pool, port: Port) -> Array:
-    """The same for an input of open shape, as an array that will be copied."""
+    """Returns the pixels of an image for an input of open shape, which copies them."""
     _check(image, port)
     if image.image_layout is not None and not image.image_layout.is_rgb:
         fault = image_fault(image.image_layout, ())

@@ -41,7 +41,7 @@ def quick_calls(
     take: Callable[[], Slot],
     wakeup: Wakeup,
 ) -> QuickCalls | None:
-    """The plain calls of a network whose slots these are; None where its device has none.
+    """Returns the plain calls of a network with these slots; None where its device has none.
 
     `take` gives one of the slots, which is not given back.
     """
@@ -53,7 +53,7 @@ def quick_calls(
 def quick_calls_of(
     prepared: PreparedModel, slots: Slots, flexible: FlexibleCalls | None, wakeup: Wakeup
 ) -> QuickCalls | QuickOpenCalls | None:
-    """The plain calls of a network, with open shapes where it has `flexible` calls."""
+    """Returns the plain calls of a network; its shapes are open where it has `flexible` calls."""
     if flexible is None:
         return quick_calls(prepared, slots, slots.take_ahead, wakeup)
     return quick_open.QuickOpenCalls(prepared, flexible, wakeup) if is_quick(prepared) else None
@@ -109,7 +109,7 @@ class QuickCalls:
     def call(
         self, arrays: Sequence[Any], deadline: Deadline | None, out: Array | None = None
     ) -> Any:
-        """The output, or a tuple of outputs; None where this is no plain call.
+        """Returns the output, or a tuple of outputs; None where this is no plain call.
 
         The only output is written to `out` if that is given, which must fit. Raises
         what an execution raises.
@@ -152,7 +152,7 @@ class QuickCalls:
         return self._read()
 
     def goes_beside(self) -> bool:
-        """Whether the call that was just answered with None goes on by `call_beside`."""
+        """Returns whether the call that was just answered with None goes on by `call_beside`."""
         deadline_ns = self._declined_ns
         if deadline_ns is None:
             return False
@@ -189,7 +189,7 @@ class QuickCalls:
         return self._run
 
     def _found_beside(self) -> InlineRun | None:
-        """What runs others where none runs on this thread, so that no slot is kept for that."""
+        """Returns what runs calls beside others where none runs here; it keeps no slot."""
         if self._never_runs:
             return None
         slot = self._take()
@@ -200,4 +200,4 @@ class QuickCalls:
 
 
 def _nothing() -> None:
-    """The outputs before there was a run: none."""
+    """Returns None, for there are no outputs before there was a run."""

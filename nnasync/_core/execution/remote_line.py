@@ -71,7 +71,7 @@ class RemoteLine:
 
 
 class _Awaited:
-    """A request whose answer did not come while it was looked for."""
+    """Stands for a request whose answer did not come while it was looked for."""
 
     __slots__ = ("_controller", "_serial")
 

@@ -76,15 +76,15 @@ class Piece(Protocol):
 
     @property
     def pool(self) -> Memory | int:
-        """The pool, or the token of the buffer."""
+        """Returns the pool, or the token of the buffer."""
 
     @property
     def offset(self) -> int:
-        """Where it begins there, in bytes."""
+        """Returns where the piece begins in its pool, in bytes."""
 
     @property
     def length(self) -> int:
-        """Its bytes."""
+        """Returns the size of the piece in bytes."""
 
 
 class Slot:
@@ -135,7 +135,7 @@ class Slot:
         return self.pool.array(port.dtype, port.shape, offset)
 
     def read(self, out: Sequence[Any] | None) -> Any:
-        """The outputs as fresh arrays or in `out`; a tuple if there are several.
+        """Returns the outputs as fresh arrays or in `out`; a tuple if there are several.
 
         Buffers in `out` were written in place, and are told the shape.
         """
@@ -149,7 +149,7 @@ class Slot:
         return tuple(output.copy() for output in outputs)
 
     def request_with(self, pieces: Sequence[tuple[int, Piece]]) -> Request:
-        """The request that has these inputs and outputs elsewhere, by position.
+        """Returns the request that has these inputs and outputs elsewhere, by position.
 
         Positions count through the inputs, then through the outputs.
         """
@@ -157,7 +157,7 @@ class Slot:
         return request
 
     def _remembered(self, pieces: Sequence[tuple[int, Piece]]) -> Any:
-        """What was made for these pieces before, and keeps their pools and tokens meanwhile."""
+        """Returns what was made for these pieces before; it keeps their pools and tokens."""
         numbers: list[int] = []
         for at, piece in pieces:
             numbers += (at, id(piece.pool), piece.offset, piece.length)
@@ -175,7 +175,7 @@ class Slot:
 
 
 def taken(target: Any, source: Array) -> Any:
-    """An output as a fresh array or in the given one; a buffer, which has it, is told the shape."""
+    """Returns an output as a fresh array or in `target`; a buffer has it, and is told the shape."""
     if target is None:
         return source.copy()
     if isinstance(target, np.ndarray):
@@ -186,7 +186,7 @@ def taken(target: Any, source: Array) -> Any:
 
 
 def moved(request: Request, pieces: Sequence[tuple[int, Piece]]) -> Request:
-    """A request with some of its inputs and outputs elsewhere, by position as in a slot."""
+    """Returns a request with some of its inputs and outputs elsewhere, by position as in a slot."""
     count = len(request.inputs)
     arguments = [*request.inputs, *request.outputs]
     pools = list(request.pools)
@@ -202,7 +202,7 @@ _SlotT = TypeVar("_SlotT", bound=Slot)
 
 
 class IdleSlots(ABC, Generic[_SlotT]):
-    """The idle slots of one network or stream."""
+    """Holds the idle slots of one network or stream."""
 
     reads_in_place = False
     """Whether a device of this process reads the input where the caller has it."""
@@ -220,7 +220,7 @@ class IdleSlots(ABC, Generic[_SlotT]):
         """Make a slot where none is idle, for a call of a priority."""
 
     def filled(self, arrays: Sequence[Any], priority: Priority | None = None) -> _SlotT | None:
-        """A slot with the inputs in it if they are one array that fits: most calls; else None.
+        """Returns a slot with the inputs of a call if they are one array that fits, else None.
 
         It is not copied where it is read in place.
         """
@@ -240,7 +240,7 @@ class IdleSlots(ABC, Generic[_SlotT]):
         return slot
 
     def take(self, priority: Priority | None = None) -> _SlotT:
-        """An idle slot, the last one used, or a new one."""
+        """Returns the idle slot that was used last, or a new one."""
         return self._idle.pop() if self._idle else self._another(priority)
 
     def give_back(self, slot: _SlotT) -> None:
@@ -299,7 +299,7 @@ class Slots(IdleSlots[Slot]):
         self._begin_anew()
 
     def take_ahead(self) -> Slot:
-        """A slot for an execution that is not to be queued yet, so `admit` is not asked."""
+        """Returns a slot for an execution that is not queued yet, so that `admit` is not asked."""
         return self._idle.pop() if self._idle else self._freed() or self._new()
 
     def give_back(self, slot: Slot) -> None:
@@ -348,7 +348,7 @@ class Slots(IdleSlots[Slot]):
         return self._freed() or self._new()
 
     def _freed(self) -> Slot | None:
-        """A slot that was given up, and that its device has let go of."""
+        """Returns a slot that was given up and that its device has let go of, if there is one."""
         given_up, has_let_go = self._given_up, self._has_let_go
         for _ in range(min(len(given_up), _LOOKED_AT)):
             slot, request = given_up.popleft()
@@ -391,7 +391,7 @@ class Lease:
             fence.add_callback(self._recycling)
 
     def lends_to(self, peer: object) -> bool:
-        """Whether a device in another process may be given the slot's memory.
+        """Returns whether a device in another process may be given the slot's memory.
 
         If not, the next slots of its network will be memory that may.
         """
@@ -407,7 +407,7 @@ class Lease:
 
     @property
     def slot(self) -> Slot | None:
-        """The slot, until the lease ends."""
+        """Returns the slot, None once the lease has ended."""
         return self._slot
 
     def close(self) -> None:
@@ -441,7 +441,7 @@ class _Recycling:
         self._has_ended = False
 
     def __call__(self, fence: Fence) -> None:
-        """The fence is final."""
+        """Gives the slot back if the lease has ended; called when the fence is settled."""
         if self._has_ended:
             self._give_back(fence)
 
@@ -485,7 +485,7 @@ class OutputRegion(Region):
 
 
 def output_regions(slot: Slot, lease: Lease, ports: Sequence[Port]) -> tuple[OutputRegion, ...]:
-    """The outputs of a slot as regions that hold its lease."""
+    """Returns the outputs of a slot as regions that hold its lease."""
     count = len(slot.request.inputs)
     regions = []
     for port, array in zip(ports, slot.outputs, strict=True):

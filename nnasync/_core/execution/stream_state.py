@@ -20,7 +20,7 @@ from nnasync.memory import layout
 
 
 class StatePlace(msgspec.Struct, frozen=True):
-    """Where a state lies on one side: a piece of a pool, or all of a buffer (length 0)."""
+    """Says where one side of a state lies: in a piece of a pool, or all of a buffer (length 0)."""
 
     pool: Memory | int
     offset: int
@@ -28,7 +28,7 @@ class StatePlace(msgspec.Struct, frozen=True):
 
 
 class StreamState:
-    """The state of one stream; `current` is the side that the next execution reads."""
+    """Keeps the state of one stream; `current` is the side that the next execution reads."""
 
     # What an execution that reads a side writes to.
     following: tuple[int, ...] = (1, 0)

@@ -17,15 +17,15 @@ Scores: TypeAlias = Literal["probabilities", "logits", "softmax"]
 
 
 class Head(Protocol):
-    """The end of a detection network."""
+    """Decodes the outputs of a detection network."""
 
     @property
     def outputs(self) -> int:
-        """How many outputs it has."""
+        """Returns how many outputs the head takes."""
         ...
 
     def decode(self, outputs: Sequence[Array], size: tuple[int, int], threshold: float) -> Boxes:
-        """Boxes in the input, in pixels, whose score is at least `threshold`.
+        """Returns boxes in pixels of the input whose score is at least `threshold`.
 
         `outputs` are real values, as `net.dequantize` gives them; `size` is the height and width of
         the input. Raises InvalidArgument for other shapes.
@@ -50,7 +50,7 @@ def check_count(outputs: Sequence[Array], count: int) -> None:
 
 
 def rows_of(output: Array, columns: int | None, what: str) -> Array:
-    """An output [1, n, columns] or [n, columns] as [n, columns]; raises InvalidArgument."""
+    """Returns an output [1, n, columns] or [n, columns] as [n, columns]; raises InvalidArgument."""
     rows: Array = output[0] if output.ndim == 3 and len(output) == 1 else output
     if rows.ndim != 2 or (columns is not None and rows.shape[1] != columns):
         wanted = f"[1, n, {'classes' if columns is None else columns}]"

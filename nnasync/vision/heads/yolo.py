@@ -26,7 +26,7 @@ from nnasync.vision.heads.head import (
 
 
 class YoloHead(Struct, frozen=True):
-    """One output of center x, center y, width, height, (anything,) and scores of each box.
+    """Decodes one output of center x, center y, width, height, (anything,) and scores of boxes.
 
     `has_objectness` says whether there is a score for anything, which those of the classes are
     multiplied with; `relative` whether places are shares of the input (as in .tflite files) instead

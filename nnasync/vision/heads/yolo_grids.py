@@ -50,11 +50,11 @@ class YoloGridHead(Struct, frozen=True):
 
     @property
     def outputs(self) -> int:
-        """How many maps there are."""
+        """Returns how many maps there are."""
         return len(self.anchors)
 
     def decode(self, outputs: Sequence[Array], size: tuple[int, int], threshold: float) -> Boxes:
-        """Boxes in the input; see `Head`."""
+        """Returns boxes in pixels of the input; see `Head`."""
         if len(outputs) != len(self.anchors):
             raise InvalidArgument(f"{len(outputs)} maps do not go with {len(self.anchors)} anchors")
         found = [
@@ -101,7 +101,7 @@ class YoloGridHead(Struct, frozen=True):
         return corners, best, labels
 
     def _table(self, output: Array, anchors: int) -> Array:
-        """A map as [rows, columns, anchors, 5 + classes]."""
+        """Returns a map as [rows, columns, anchors, 5 + classes]."""
         shape = output.shape
         if output.ndim == 5 and shape[:2] == (1, anchors) and shape[4] > _PLACE:
             whole: Array = output[0].transpose(1, 2, 0, 3)
@@ -137,7 +137,7 @@ def _is_map(pairs: object) -> bool:
 
 
 def _cell(cells: tuple[int, ...], size: tuple[int, int]) -> float:
-    """The side of a cell in pixels; raises InvalidArgument where cells are no squares."""
+    """Returns the side of a cell in pixels; raises InvalidArgument where cells are no squares."""
     (rows, columns), (height, width) = cells, size
     if not rows or not columns or height * columns != width * rows:
         raise InvalidArgument(
