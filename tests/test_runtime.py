@@ -74,6 +74,12 @@ async def test_isolation_of_what_is_no_device_is_refused(isolate: Any) -> None:
             pass
 
 
+async def test_an_object_cannot_be_isolated_which_the_error_says() -> None:
+    with pytest.raises(InvalidArgument, match=r"which devices= has as an object.*module:factory"):
+        async with nn.open_runtime(devices=[NullEngine("mine")], isolate=["mine"]):
+            pass
+
+
 @pytest.mark.parametrize(
     "options",
     [

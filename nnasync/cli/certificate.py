@@ -14,7 +14,7 @@ from nnasync.errors import InvalidArgument
 
 
 def check(certificate: Path | None, key: Path | None) -> None:
-    """Raises InvalidArgument where a page cannot be served with these files in PEM format.
+    """Raises InvalidArgument where nothing can be served over TLS with these files in PEM format.
 
     The file of the certificate may have further certificates behind its own. It has the key, too,
     where there is no `key`.
@@ -48,7 +48,7 @@ def _private_key(path: Path) -> PrivateKeyTypes:
         return load_pem_private_key(content, None)
     except TypeError as error:
         raise InvalidArgument(
-            f"the key in {path} has a password; a page is served with one that has none, which "
+            f"the key in {path} has a password; a server takes a key without one, which "
             f"`openssl pkey -in {path} -out FILE` makes"
         ) from error
     except (ValueError, UnsupportedAlgorithm) as error:

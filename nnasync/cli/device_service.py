@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 
 from nnasync import Options, Priority, open_runtime, run, serve
-from nnasync.cli.argument_types import positive
+from nnasync.cli.argument_types import device, positive
 from nnasync.cli.interruption import interruptible
 from nnasync.cli.text import HelpFormatter
 from nnasync.devices import state_folder
@@ -46,7 +46,13 @@ def add_parser(commands: Any) -> None:
         epilog=_EXAMPLES,
         formatter_class=HelpFormatter,
     )
-    parser.add_argument("--device", metavar="NAME", required=True, help="the device to serve")
+    parser.add_argument(
+        "--device",
+        metavar="NAME",
+        type=device,
+        required=True,
+        help="the device to serve: its name, or module:factory of one that is not installed",
+    )
     parser.add_argument(
         "--socket",
         metavar="PATH",
@@ -93,7 +99,7 @@ def _command(arguments: argparse.Namespace) -> int:
 
 
 async def _serve(arguments: argparse.Namespace) -> int:
-    path, security = _where(arguments)
+    security = _security(arguments)
     # LOW work that is alone runs at the lowest OS priority: here it stalls no application's loop.
     options = Options(low_os_priority="alone")
     if arguments.cores is not None:
@@ -104,33 +110,35 @@ async def _serve(arguments: argparse.Namespace) -> int:
         monitored(runtime) if arguments.monitor else contextlib.nullcontext(),
         anyio.create_task_group() as tasks,
     ):
-        device = runtime.device(arguments.device)
+        (served,) = runtime.devices
         highest = Priority[arguments.max_priority.upper()]
-        serving = functools.partial(serve, device, path, max_priority=highest, **security)
-        print(f"{device.name} listens at {await tasks.start(serving)}", flush=True)
+        place = _place(arguments, served.name)
+        serving = functools.partial(serve, served, place, max_priority=highest, **security)
+        print(f"{served.name} listens at {await tasks.start(serving)}", flush=True)
     return 0
 
 
-def _where(arguments: argparse.Namespace) -> tuple[Path | str, dict[str, Any]]:
-    """Returns where to listen, and the files that secure clients on other machines."""
+def _security(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Returns the files that secure clients on other machines; none for a Unix socket."""
     security: dict[str, Any] = {
         "key": arguments.key_file,
         "certificate": arguments.certificate,
         "private_key": arguments.private_key,
     }
-    if arguments.listen is None:
-        if any(security.values()):
-            raise InvalidArgument("--key-file, --certificate and --private-key need --listen")
-        return _path(arguments), {}
-    if arguments.socket is not None:
+    if arguments.listen is not None and arguments.socket is not None:
         raise InvalidArgument("--listen and --socket are two places: one service has one")
-    return f"tcp://{arguments.listen}", security
+    if arguments.listen is None and any(security.values()):
+        raise InvalidArgument("--key-file, --certificate and --private-key need --listen")
+    return security if arguments.listen is not None else {}
 
 
-def _path(arguments: argparse.Namespace) -> Path:
+def _place(arguments: argparse.Namespace, name: str) -> Path | str:
+    """Returns where to listen; `name` is that of the device."""
+    if arguments.listen is not None:
+        return f"tcp://{arguments.listen}"
     if arguments.socket is not None:
         return Path(arguments.socket).expanduser().absolute()
     folder = os.environ.get("XDG_RUNTIME_DIR", "")
     own = os.path.join(folder, "nnasync")
     base = Path(own if os.path.isabs(folder) else os.path.join(state_folder(), "run"))
-    return base.absolute() / f"{arguments.device}.socket"
+    return base.absolute() / f"{name}.socket"

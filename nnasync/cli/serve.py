@@ -128,7 +128,7 @@ def _add_operation(parser: argparse.ArgumentParser) -> None:
 def _seconds(text: str) -> float:
     seconds = number(text)
     if not 0 <= seconds < 1e6:
-        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds")
+        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds below a million")
     return seconds
 
 
@@ -147,6 +147,9 @@ def _command(arguments: argparse.Namespace) -> int:
         )
     if not arguments.model and arguments.models is None:
         raise InvalidArgument("name models, or a folder of them: --models FOLDER")
+    for path in arguments.model:
+        if path.is_dir():
+            raise InvalidArgument(f"{path} is a folder; --models {path} serves the models in it")
     needed = _PACKAGES if arguments.no_grpc else (*_PACKAGES, *_FOR_GRPC)
     missing = [name for name in needed if not _is_there(name)]
     if missing:

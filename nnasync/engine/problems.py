@@ -36,6 +36,8 @@ def _members(contract: type[Any], *others: str) -> tuple[str, ...]:
     return tuple(name for name in dir(contract) if not name.startswith("_") and name not in others)
 
 
+_ASYNC = 0x80 | 0x200
+"""Flags of the code of a coroutine function, and of an asynchronous generator."""
 _OPTIONAL = _members(EngineBase)
 _REQUIRED = _members(Engine, *_OPTIONAL)
 _CACHING = _members(CachingEngine, *dir(Engine))
@@ -79,7 +81,9 @@ def check_plan(plan: T, name: str, place: str = "compile") -> T:
 
 def check_call(call: T, plan: object) -> T:
     """The bound call; raises GeneralFailure that names its missing members."""
-    if hasattr(call, "run") and hasattr(call, "rewind") and hasattr(call, "reads_given"):
+    methods = getattr(call, "run", None), getattr(call, "rewind", None)
+    has_all = None not in methods and hasattr(call, "reads_given")
+    if has_all and not any(map(_is_coroutine_function, methods)):
         return call
     return _checked(
         call, _CALL, f"{_called(plan)}.bind gave {_called(call)}, which is no BoundCall"
@@ -104,6 +108,14 @@ def _lacking(thing: object, members: Sequence[str], why: str = "") -> Iterator[s
         else:
             if name not in _DATA and not callable(value):
                 yield f"its `{name}` is no method but {type(value).__name__}"
+            elif _is_coroutine_function(value):
+                yield f"its `{name}` is a coroutine function: it must be a plain one"
+
+
+def _is_coroutine_function(thing: object) -> bool:
+    """Returns whether a function was written with `async def`; does not import `inspect`."""
+    code = getattr(thing, "__code__", None)
+    return code is not None and bool(code.co_flags & _ASYNC)
 
 
 def _called(thing: object) -> str:

@@ -14,9 +14,15 @@ import msgspec
 
 from nnasync.errors import InvalidArgument, NNError
 from nnasync.hal import Struct
-from nnasync.serving.model_settings import ModelSettings, check_name, settings_from
+from nnasync.serving.model_settings import (
+    ModelSettings,
+    check_name,
+    is_version,
+    settings_from,
+)
 
 SUFFIXES = (".tflite", ".onnx", ".nnm")
+_ENDINGS = f"{', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
 _MOST_SETTINGS_BYTES = 1 << 20
 _MOST_FILES = 10_000
 
@@ -51,10 +57,25 @@ def found_in(folder: Path | None, files: Sequence[Path]) -> list[ModelFile]:
         raise InvalidArgument(f"{folder}: there are more than {_MOST_FILES} models")
     for path in files:
         if path.suffix not in SUFFIXES:
-            raise InvalidArgument(
-                f"{path}: a model ends in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
-            )
+            raise InvalidArgument(f"{path}: a model ends in {_ENDINGS}")
     return _told_apart(_described(path) for path in (*paths, *files))
+
+
+def oddities_of(folder: Path) -> tuple[str, ...]:
+    """Returns what a folder of models has that nobody will read, in sentences for its owner.
+
+    That is settings beside which no model lies, and a folder without any model. Raises OSError.
+    """
+    paths = sorted(folder.iterdir())
+    models = {path.stem for path in paths if _is_model(path)}
+    odd = [
+        f"{path}: nobody reads these settings, for no model {path.stem} ({_ENDINGS}) is beside them"
+        for path in paths
+        if path.suffix == ".toml" and path.stem not in models
+    ]
+    if not models:
+        odd.append(f"{folder} has no models, which are files that end in {_ENDINGS}")
+    return tuple(odd)
 
 
 def _is_model(path: Path) -> bool:
@@ -77,10 +98,16 @@ def _described(path: Path) -> ModelFile:
             settings = _read(settings_path)
         name = settings.name or check_name(stem)
         if version:
-            settings = msgspec.structs.replace(settings, version=version)
+            settings = msgspec.structs.replace(settings, version=_version_of(path, version))
     except (NNError, OSError) as error:
         return ModelFile(path, stem, version or "1", (), ModelSettings(), str(error))
     return ModelFile(path, name, settings.version, stamp, settings)
+
+
+def _version_of(path: Path, text: str) -> str:
+    if not is_version(text):
+        raise InvalidArgument(f"{path}: the version of a model, behind the @, is a whole number")
+    return text
 
 
 def _stamp(path: Path) -> tuple[int, int, int]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -66,7 +68,7 @@ class ModelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     sequences: SequenceSettings = SequenceSettings()
 
     def __post_init__(self) -> None:
-        if not self.version.isascii() or not self.version.isdigit() or len(self.version) > 18:
+        if not is_version(self.version):
             raise InvalidArgument(f"version must be a whole number in quotes, got {self.version!r}")
         if self.name:
             check_name(self.name)
@@ -79,7 +81,7 @@ class ModelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         ):
             if not least <= getattr(self, field) < 2**31:
                 raise InvalidArgument(
-                    f"{field} must be {least} or more, got {getattr(self, field)}"
+                    f"{field} must be {least} or more, below 2 ** 31, got {getattr(self, field)}"
                 )
 
     @property
@@ -96,6 +98,9 @@ class ModelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return Priority.MEDIUM if stated == 2 else Priority.LOW
 
 
+_TABLES: dict[str, type[Struct]] = {"batching": BatchingSettings, "sequences": SequenceSettings}
+
+
 def settings_from(text: str, where: str) -> ModelSettings:
     """Reads settings from a TOML text.
 
@@ -104,7 +109,38 @@ def settings_from(text: str, where: str) -> ModelSettings:
     try:
         return msgspec.toml.decode(text, type=ModelSettings)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        raise InvalidArgument(f"{where}: {error}") from error
+        raise InvalidArgument(f"{where}: {_with_hint(str(error))}") from error
+
+
+def _with_hint(message: str) -> str:
+    """Returns the message of msgspec with the keys or the values that would be right."""
+    text, _, place = message.partition(" - at `$")
+    path = re.findall(r"[a-z_]+", place)
+    if text.startswith("Object contains unknown field"):
+        known: Iterable[str] = _table_at(path).__struct_fields__
+    elif text.startswith("Invalid enum value"):
+        known = _choices(get_type_hints(_table_at(path[:-1]))[path[-1]])
+    else:
+        return message
+    return f"{message}; there are {', '.join(known)}"
+
+
+def _table_at(path: Sequence[str]) -> type[Struct]:
+    return _TABLES[path[-1]] if path else ModelSettings
+
+
+def _choices(hint: Any) -> Iterator[str]:
+    """Yields the values of the literals in a type."""
+    for each in get_args(hint):
+        if get_origin(hint) is Literal:
+            yield str(each)
+        else:
+            yield from _choices(each)
+
+
+def is_version(text: str) -> bool:
+    """Returns whether a text can be the version of a model: a whole number."""
+    return text.isascii() and text.isdigit() and len(text) <= 18
 
 
 def check_name(name: str) -> str:

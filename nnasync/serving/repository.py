@@ -8,7 +8,7 @@ what is served as it is; the index says why.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from nnasync._core.execution import Net
 from nnasync._core.runtime import CompileOptions, Runtime
 from nnasync.errors import BadState, NNError
 from nnasync.serving.messages import ModelIndexEntry
-from nnasync.serving.model_files import ModelFile, Stamp, found_in
+from nnasync.serving.model_files import ModelFile, Stamp, found_in, oddities_of
 from nnasync.serving.model_settings import ModelSettings, check_name
 from nnasync.serving.models import Models
 from nnasync.serving.served_model import ServedModel
@@ -60,6 +60,8 @@ class Repository:
         self._loaded: dict[Path, _Key] = {}
         """What the files were served under when they were loaded last."""
         self._unloaded: set[str] = set()
+        self._retiring: set[ServedModel] = set()
+        self._noticed: set[str] = set()
         self._turn = anyio.Lock()
         self._tasks: anyio.abc.TaskGroup | None = None
 
@@ -77,7 +79,7 @@ class Repository:
             try:
                 await self.look(at_once=False)
             except (NNError, OSError) as error:
-                logger.warning("the models cannot be looked at: %s", error)
+                self._tell_once([f"the models cannot be looked at: {error}"])
             except Exception:
                 # Whatever lies in a folder, what is served goes on.
                 logger.exception("the models cannot be looked at")
@@ -89,7 +91,8 @@ class Repository:
         written at this moment. `only` limits it to one model. Returns whether there was any.
         """
         async with self._turn:
-            found = await anyio.to_thread.run_sync(found_in, self._folder, self._files)
+            found, odd = await anyio.to_thread.run_sync(_looked_at, self._folder, self._files)
+            self._tell_once(odd)
             wanted = [file for file in found if only in ("", file.name)]
             for file in wanted:
                 if file.name not in self._unloaded and self._is_due(file, at_once=at_once):
@@ -97,6 +100,12 @@ class Repository:
             if not only:
                 self._drop_all_but({self._key_of(file) for file in found})
             return bool(wanted)
+
+    def _tell_once(self, texts: Iterable[str]) -> None:
+        """Logs what is odd now, but not again what was so at the last look."""
+        before, self._noticed = self._noticed, set(texts)
+        for text in sorted(self._noticed - before):
+            logger.warning("%s", text)
 
     def _key_of(self, file: ModelFile) -> _Key:
         """Returns the key for a file's state.
@@ -195,10 +204,12 @@ class Repository:
     def _begin(self, model: ServedModel) -> None:
         if self._tasks is None:
             raise BadState("the repository is not open")
+        self._retiring.add(model)
         self._tasks.start_soon(self._retire, model)
 
     async def _retire(self, model: ServedModel) -> None:
         await model.retire()
+        self._retiring.discard(model)
         key = (model.name, model.version)
         entry = self._entries.get(key)
         if entry is None or entry.state != UNLOADING:
@@ -247,7 +258,14 @@ class Repository:
         """Close all networks at once; their calls end with errors."""
         for model in list(self._models):
             self._models.take(model.name, model.version)
-            model.net.close()
+            self._retiring.add(model)
+        while self._retiring:
+            self._retiring.pop().net.close()
 
     def _note(self, key: _Key, state: str, reason: str = "") -> None:
         self._entries[key] = ModelIndexEntry(*key, state, reason)
+
+
+def _looked_at(folder: Path | None, files: Sequence[Path]) -> tuple[list[ModelFile], Iterable[str]]:
+    """Returns the models of a server, and what is odd about its folder; blocks."""
+    return found_in(folder, files), () if folder is None else oddities_of(folder)

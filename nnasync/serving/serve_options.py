@@ -41,6 +41,12 @@ class ServeOptions(Struct, frozen=True, kw_only=True):
             )
         if not all(self.api_keys.keys()) or not all(self.api_keys.values()):
             raise InvalidArgument("an API key, and the name of its client, cannot be empty")
+        for key, client in self.api_keys.items():
+            if not (key.isascii() and key.isprintable() and key == key.strip()):
+                raise InvalidArgument(
+                    f"the API key of {client!r} cannot be sent in a header: it must be printable "
+                    "ASCII without spaces at its ends"
+                )
 
     def client_of(self, key: str | None, peer: str) -> str:
         """Returns the client that a request is accounted to.

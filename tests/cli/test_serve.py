@@ -95,6 +95,7 @@ def test_it_serves_and_ends_in_order(model: Path, tmp_path: Path) -> None:
         (["--models", "nowhere"], "nowhere"),
         (["MODEL", "--key", "k.pem"], "--certificate"),
         (["MODEL", "--api-keys", "pyproject.toml"], "pyproject.toml"),
+        (["tests"], "tests is a folder; --models tests"),
     ],
 )
 def test_what_cannot_be_served(

@@ -110,6 +110,21 @@ async def test_a_list_of_the_wrong_length_is_told_as_the_mistake_of_the_driver(
     assert mistake in caplog.text
 
 
+@pytest.mark.parametrize(("given", "kind"), [(None, "NoneType"), (True, "bool"), ("yes", "str")])
+async def test_an_answer_that_is_no_list_is_told_as_the_mistake_of_the_driver(
+    given: Any, kind: str
+) -> None:
+    class Odd(NullEngine):
+        def supported_operations(self, model: hal.Model) -> list[bool]:
+            answer: list[bool] = given
+            return answer
+
+    found = await rejected(Odd("odd"))
+    mistake = f"supported_operations gave {kind}, it must give a list of True or False"
+    assert [operation for operation, _ in found] == [0, 1]
+    assert all(mistake in reason and "mistake of the driver" in reason for _, reason in found)
+
+
 async def test_operations_of_extensions_have_names() -> None:
     poor = NullEngine("poor", operation_types=())
     async with runtime(poor) as rt:

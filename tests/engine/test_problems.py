@@ -50,6 +50,9 @@ OPTIONAL = (
 )
 
 
+_OF_A_CALL = "reads_given", "rewind", "run"
+
+
 class Part:
     """An object that has some attributes of another one."""
 
@@ -149,6 +152,42 @@ async def test_an_engine_where_a_device_is_due_tells() -> None:
         wrong: Any = NullEngine()
         with pytest.raises(InvalidArgument, match="an engine is given to open_runtime"):
             await rt.compile(doubler(), devices=[wrong])
+
+
+async def no_answer(*_: Any) -> Any:
+    """A coroutine function, in place of a method."""
+
+
+@pytest.mark.parametrize("name", ["supported_operations", "compile", "why_not", "get_ready"])
+def test_a_coroutine_function_is_a_problem(name: str) -> None:
+    engine = NullEngine()
+    setattr(engine, name, no_answer)
+    told = f"its `{name}` is a coroutine function: it must be a plain one"
+    assert problems(engine) == (told,)
+
+
+async def test_coroutine_functions_of_plans_and_calls_are_told() -> None:
+    class Async(NullEngine):
+        def __init__(self, kind: str, name: str) -> None:
+            super().__init__("async")
+            self.wrong = kind, name
+
+        def compile(self, model: nn.Model, preference: Any) -> Any:
+            inner = super().compile(model, preference)
+            plan: Any = Part(inner, "kept_in", "reads_in_place", "trim")
+            plan.bind = lambda i, o: self.spoilt("call", Part(inner.bind(i, o), *_OF_A_CALL))
+            return self.spoilt("plan", plan)
+
+        def spoilt(self, kind: str, thing: Any) -> Any:
+            if kind == self.wrong[0]:
+                setattr(thing, self.wrong[1], no_answer)
+            return thing
+
+    for kind, name in (("plan", "bind"), ("plan", "trim"), ("call", "run"), ("call", "rewind")):
+        async with runtime(Async(kind, name)) as rt:
+            with pytest.raises(GeneralFailure, match=f"its `{name}` is a coroutine function"):
+                net = await rt.compile(doubler())
+                await net(ROW)
 
 
 class Incomplete(NullEngine):

@@ -155,6 +155,16 @@ def test_places_that_cannot_be(folder: Path, capsys: pytest.CaptureFixture[str])
     assert main(["device-service", "--device", "gpu"]) == 1
 
 
+async def test_a_driver_that_is_not_installed_is_served(folder: Path) -> None:
+    target = "nnasync._core.drivers.null:NullEngine"
+    arguments = ["device-service", "--device", target, "--socket", str(folder / "null.socket")]
+    with running("-m", "nnasync", *arguments) as (_, line):
+        assert line == f"null listens at {folder / 'null.socket'}\n"
+        device = await connect(folder / "null.socket")
+        assert device.name == "null"
+        await device.close()
+
+
 def test_a_missing_folder_is_made(tmp_path: Path) -> None:
     path = tmp_path / "new" / "x.socket"
     with listening(path):

@@ -339,6 +339,12 @@ async def test_what_json_cannot_carry_is_refused_and_counted_as_failed() -> None
         assert outcomes(server) == {"failed": 1, "completed": 1}
 
 
+@pytest.mark.parametrize("key", ["schl\u00fcssel", " ann", "ann\n", "\x00"])
+async def test_keys_that_no_header_can_carry_are_refused_at_the_start(key: str) -> None:
+    with pytest.raises(nn.InvalidArgument, match="the API key of 'ann' cannot be sent"):
+        ServeOptions(api_keys={key: "ann"})
+
+
 async def test_clients_with_keys_have_regions_of_their_own() -> None:
     options = ServeOptions(poll_s=0, api_keys={"a": "ann", "b": "bob"})
     ann, bob = ({"x-api-key": key} for key in "ab")

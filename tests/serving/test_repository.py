@@ -105,6 +105,16 @@ async def test_a_changed_model_takes_the_place_of_the_old_one(tmp_path: Path) ->
         await until(lambda: server.index() == [])
 
 
+async def test_a_model_that_was_just_replaced_is_closed_with_the_server(tmp_path: Path) -> None:
+    save(tmp_path, "model", times(2))
+    async with runtime() as rt:
+        async with ModelServer(rt, folder=tmp_path, options=QUIET) as server:
+            old = server.models.find("model").net
+            save(tmp_path, "model", times(3))
+            await server.repository.look(at_once=True)
+        assert old._closed
+
+
 async def test_requests_that_run_are_answered_by_the_version_that_has_them(tmp_path: Path) -> None:
     save(tmp_path, "model", doubler())
     engine = gated()
@@ -188,12 +198,47 @@ async def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
         ("max_queue_size = 0", "1 or more"),
         ("\xff", "names"),
         ("=", "Invalid"),
+        ("prioritty = 1", "; there are name, version, priority"),
+        ("batching = { size = 8 }", "; there are window_us, max_size, when"),
+        ('priority = "urgent"', "; there are high, medium, low"),
+        ('batching = { when = "never" }', "; there are pays, always"),
+        ('datatypes = { x = "INT8" }', "; there are FP16, BF16, FP32"),
+        ("timeout_ms = inf", "0 or more, below"),
     ],
 )
 def test_settings_that_are_wrong(tmp_path: Path, settings: str, text: str) -> None:
     save(tmp_path, "names", doubler(), settings)
     (file,) = found_in(tmp_path, [])
     assert text in file.problem
+
+
+def test_a_version_in_the_name_of_a_file_that_is_none(tmp_path: Path) -> None:
+    save(tmp_path, "names@x", doubler())
+    (file,) = found_in(tmp_path, [])
+    assert file.problem.endswith(
+        "names@x.nnm: the version of a model, behind the @, is a whole number"
+    )
+
+
+async def test_what_nobody_reads_is_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "wrods.toml").write_text('priority = "high"')
+    async with runtime() as rt, ModelServer(rt, folder=tmp_path, options=QUIET) as server:
+        texts = [record.getMessage() for record in caplog.records]
+        assert len(texts) == 2
+        assert texts[0].endswith(
+            "has no models, which are files that end in .tflite, .onnx or .nnm"
+        )
+        assert "wrods.toml: nobody reads these settings" in texts[1]
+        caplog.clear()
+        save(tmp_path, "words", times(2))
+        for _ in range(2):
+            await server.repository.look(at_once=True)
+        (tmp_path / "wrods.toml").rename(tmp_path / "words.toml")
+        await server.repository.look(at_once=True)
+        assert caplog.records == []
+        assert server.models.find("words").priority is nn.Priority.HIGH
 
 
 def test_labels_in_a_file(tmp_path: Path) -> None:

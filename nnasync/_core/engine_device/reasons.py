@@ -27,6 +27,7 @@ MOST_SENT = 256
 NO_MEMORY = "its constants lie in memory that cannot be read"
 """The reason for an operation that an engine was not asked about."""
 
+_MISTAKE = "a mistake of the driver, nothing is supported"
 _GRAPHS = {
     (extension.name, int(GraphOperation.GRAPH)): (kind, extension.name)
     for kind, extension in (("ONNX", ONNX), ("TFLite", LITERT))
@@ -82,7 +83,13 @@ def one_line(text: str) -> str:
 def miscounted(got: int, count: int) -> str:
     """Returns the message that an engine answered for a wrong number of operations."""
     fault = _wrong_length("supported_operations", got, count, "answer")
-    return f"{fault}: a mistake of the driver, nothing is supported"
+    return f"{fault}: {_MISTAKE}"
+
+
+def no_answers(given: object) -> str:
+    """Returns the message that what an engine answered is no list."""
+    kind = type(given).__name__
+    return f"supported_operations gave {kind}, it must give a list of True or False: {_MISTAKE}"
 
 
 def asked(engine: Engine, model: Model) -> tuple[object, str]:

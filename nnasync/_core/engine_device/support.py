@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from nnasync._core import validation
@@ -52,7 +53,10 @@ def _asked(engine: Engine, model: Model) -> tuple[tuple[bool, ...], str]:
         if readable is model:
             raise
         return nothing, ""
-    answers = tuple(map(bool, engine.supported_operations(readable)))
+    given: object = engine.supported_operations(readable)
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        return nothing, reasons.no_answers(given)
+    answers = tuple(map(bool, given))
     if len(answers) != len(nothing):
         return nothing, reasons.miscounted(len(answers), len(nothing))
     return tuple(a and b for a, b in zip(answers, have_memory, strict=True)), ""

@@ -275,6 +275,7 @@ class Devices:
     def _check_isolated(self, wanted: Sequence[object]) -> None:
         for name in self._isolate:
             if name not in wanted:
+                _check_is_no_object(name, wanted)
                 names = ", ".join(each for each in wanted if isinstance(each, str))
                 why = f"; {reason}" if name in DRIVERS and (reason := absence(name)) else ""
                 raise InvalidArgument(
@@ -309,6 +310,15 @@ def _checked_names(isolate: Any) -> Sequence[str]:
     if isinstance(isolate, str) or not all(isinstance(each, str) for each in isolate):
         raise InvalidArgument(f"isolate= takes names of devices, such as [{REFERENCE!r}]")
     return tuple(isolate)
+
+
+def _check_is_no_object(name: str, wanted: Sequence[object]) -> None:
+    """Raises InvalidArgument where a device that is to be isolated was made by the application."""
+    if name in [getattr(each, "name", None) for each in wanted]:
+        raise InvalidArgument(
+            f"isolate names {name!r}, which devices= has as an object; another process makes its "
+            "own, so give the name of the device, or its 'module:factory', in both lists"
+        )
 
 
 def _checked(wanted: Any) -> Device:
