@@ -8,9 +8,10 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from nnasync._core.words import counted
 from nnasync._core.workers import Given, StopFlag
 from nnasync.device import Lowering
-from nnasync.errors import OutputInsufficientSize
+from nnasync.errors import GeneralFailure, OutputInsufficientSize
 from nnasync.hal import (
     Array,
     Capabilities,
@@ -60,8 +61,13 @@ Target = Array | OutputBuffer
 def fit(outputs: Sequence[Target], shapes: Sequence[Shape]) -> list[Array]:
     """The arrays for outputs of these shapes; raises OutputInsufficientSize where one is too small.
 
-    An output that came as an array has that shape already.
+    An output that came as an array has that shape already. Raises GeneralFailure where there are
+    more or fewer shapes than outputs.
     """
+    if len(shapes) != len(outputs):
+        raise GeneralFailure(
+            f"{len(shapes)} results were given for {counted(len(outputs), 'output')}"
+        )
     arrays: list[Array] = []
     for output, shape in zip(outputs, shapes, strict=True):
         array = output.array(shape) if isinstance(output, OutputBuffer) else output
@@ -84,7 +90,7 @@ def _too_small(outputs: Sequence[Target], shapes: Sequence[Shape]) -> OutputInsu
 
 
 def deliver(outputs: Sequence[Target], results: Sequence[Array]) -> None:
-    """Copy results to where the outputs go; raises OutputInsufficientSize."""
+    """Copy results to where the outputs go; raises OutputInsufficientSize, GeneralFailure."""
     targets = fit(outputs, [result.shape for result in results])
     for target, result in zip(targets, results, strict=True):
         np.copyto(target, result)
@@ -122,6 +128,7 @@ class BoundCall(Protocol):
 
     def rewind(self) -> None:
         """Forget a stopped or failed run and give its scratch back; harmless if there is none."""
+        return
 
 
 class Plan(Protocol):
@@ -146,6 +153,7 @@ class Plan(Protocol):
 
     def trim(self) -> None:
         """Give idle scratch memory back."""
+        return
 
     def kept_in(self, files: LateFiles) -> None:
         """Hear of the files that the plan of an engine that caches late is in, or came from.

@@ -6,8 +6,11 @@ checks do: where a runtime opens, after `compile`, and after `bind`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
+
+import numpy as np
 
 from nnasync.engine.contract import (
     BoundCall,
@@ -38,6 +41,7 @@ def _members(contract: type[Any], *others: str) -> tuple[str, ...]:
 
 _ASYNC = 0x80 | 0x200
 """Flags of the code of a coroutine function, and of an asynchronous generator."""
+_NO_CLASS = "it is a class: make one of it"
 _OPTIONAL = _members(EngineBase)
 _REQUIRED = _members(Engine, *_OPTIONAL)
 _CACHING = _members(CachingEngine, *dir(Engine))
@@ -47,18 +51,49 @@ _PLAN, _CALL = _members(Plan), _members(BoundCall)
 
 
 def problems(engine: object) -> tuple[str, ...]:
-    """Returns what an object lacks to be an `Engine`, in words; empty if it lacks nothing.
+    """Returns what keeps an object from being an `Engine`, in words; empty if nothing does.
 
     One with `lowerings`, or one of the three things that caching takes, needs what belongs to them.
     """
     if isinstance(engine, type):
-        return (f"it is a class: make one of it, {engine.__name__}()",)
+        return (f"{_NO_CLASS}, {engine.__name__}()",)
     found = [*_lacking(engine, _REQUIRED), *_lacking(engine, _OPTIONAL, _INHERIT)]
+    found += _wrong_values(engine)
     if hasattr(engine, "lowerings"):
         found += _lacking(engine, _LOWERING, " (an engine with `lowerings` needs it)")
     if any(hasattr(engine, name) for name in _CACHING):
         found += _lacking(engine, _CACHING, f" (an engine that caches needs {_listed(_CACHING)})")
     return tuple(found)
+
+
+def _wrong_values(engine: object) -> Iterator[str]:
+    """Yields what is wrong with numbers that an engine states."""
+    for name, (is_right, wanted) in _NUMBERS.items():
+        try:
+            value = getattr(engine, name)
+        except Exception:
+            continue  # It lacks it, which is told, or may do without.
+        if not is_right(value):
+            yield f"its `{name}` is {value!r:.60}: it must be {wanted}"
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int | np.integer) and bool(value >= 0)
+
+
+def _is_pair(value: object) -> bool:
+    return isinstance(value, Sequence) and len(value) == 2 and all(map(_is_count, value))
+
+
+def _is_time(value: object) -> bool:
+    return isinstance(value, int | float) and 0 <= value < math.inf
+
+
+_NUMBERS: dict[str, tuple[Callable[[object], bool], str]] = {
+    "concurrency": (_is_count, "a whole number, 0 or more"),
+    "loads_in_ms": (_is_time, "a number of milliseconds"),
+    "cache_files": (_is_pair, "two whole numbers, 0 or more"),
+}
 
 
 def seems_engine(thing: object) -> bool:
@@ -83,7 +118,7 @@ def check_call(call: T, plan: object) -> T:
     """The bound call; raises GeneralFailure that names its missing members."""
     methods = getattr(call, "run", None), getattr(call, "rewind", None)
     has_all = None not in methods and hasattr(call, "reads_given")
-    if has_all and not any(map(_is_coroutine_function, methods)):
+    if has_all and not isinstance(call, type) and not any(map(_is_coroutine_function, methods)):
         return call
     return _checked(
         call, _CALL, f"{_called(plan)}.bind gave {_called(call)}, which is no BoundCall"
@@ -91,7 +126,7 @@ def check_call(call: T, plan: object) -> T:
 
 
 def _checked(thing: T, members: Sequence[str], fault: str) -> T:
-    found = [*_lacking(thing, members)]
+    found = [_NO_CLASS] if isinstance(thing, type) else [*_lacking(thing, members)]
     if found:
         raise GeneralFailure(f"{fault}: {'; '.join(found)}")
     return thing
@@ -119,6 +154,8 @@ def _is_coroutine_function(thing: object) -> bool:
 
 
 def _called(thing: object) -> str:
+    if isinstance(thing, type):
+        return f"the class {thing.__name__}"
     return "None" if thing is None else type(thing).__name__
 
 

@@ -9,7 +9,7 @@ import pytest
 import nnasync as nn
 from nnasync._core.drivers.cpu import ReferenceEngine
 from nnasync._core.drivers.null import NullEngine
-from nnasync.engine import EngineBase, Plan, problems
+from nnasync.engine import BoundCall, EngineBase, Plan, problems
 from nnasync.errors import GeneralFailure, InvalidArgument
 from nnasync.hal import (
     Capabilities,
@@ -190,6 +190,28 @@ async def test_coroutine_functions_of_plans_and_calls_are_told() -> None:
                 await net(ROW)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("concurrency", None),
+        ("concurrency", "2"),
+        ("concurrency", -1),
+        ("concurrency", 1.5),
+        ("loads_in_ms", None),
+        ("loads_in_ms", float("nan")),
+        ("cache_files", None),
+        ("cache_files", 1),
+        ("cache_files", ("1", "1")),
+        ("cache_files", (1, -1)),
+    ],
+)
+def test_numbers_that_make_no_sense_are_problems(name: str, value: Any) -> None:
+    engine = NullEngine()
+    setattr(engine, name, value)
+    (told,) = problems(engine)
+    assert told.startswith(f"its `{name}` is {value!r}: it must be ")
+
+
 class Incomplete(NullEngine):
     """Gives plans, or calls, that lack something."""
 
@@ -233,6 +255,25 @@ async def test_an_incomplete_plan_is_told_when_it_was_compiled(parts: Any, told:
 @pytest.mark.parametrize(("parts", "told"), CALLS)
 async def test_an_incomplete_call_is_told_when_it_was_bound(parts: Any, told: str) -> None:
     async with runtime(Incomplete(call=parts)) as rt:
+        with pytest.raises(GeneralFailure, match=told):
+            net = await rt.compile(doubler())
+            await net(ROW)
+
+
+@pytest.mark.parametrize("kind", ["plan", "call"])
+async def test_a_class_in_place_of_a_plan_or_a_call_is_told(kind: str) -> None:
+    class Classes(NullEngine):
+        def compile(self, model: nn.Model, preference: Any) -> Any:
+            if kind == "plan":
+                return Plan
+            whole: Any = Part(
+                super().compile(model, preference), "kept_in", "reads_in_place", "trim"
+            )
+            whole.bind = lambda i, o: BoundCall
+            return whole
+
+    told = r"gave the class \w+, which is no \w+: it is a class: make one of it"
+    async with runtime(Classes()) as rt:
         with pytest.raises(GeneralFailure, match=told):
             net = await rt.compile(doubler())
             await net(ROW)

@@ -315,7 +315,7 @@ class KeptCompilation:
         if isinstance(contender, EngineContender) and len(shares) > 1:
             # It is loaded when the first answers are out.
             narrow, loading_ns = shares[1].part, loading_ns[:1]
-        ready_ns = sum(each.engine.loading_ns() for each in devices) + sum(loading_ns)
+        ready_ns = sum(each.loading_ns for each in devices) + sum(loading_ns)
         return msgspec.structs.replace(stage, narrow=narrow, ready_ns=ready_ns)
 
     async def _keep_plan(self, share: Share) -> int:

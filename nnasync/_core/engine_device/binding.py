@@ -120,7 +120,7 @@ class Binding:
         try:
             with span(Phase.PREPARATION, "bind a request"):
                 call = self._bound_here()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             failure = contained(error, "binding a request to its memory")
             raise failure from failure.__cause__
         self._made += 1

@@ -347,8 +347,11 @@ class PlanFiles:
             raise failure from failure.__cause__
         return self._enveloped(files, compiled)
 
-    def _enveloped(self, files: CacheFiles, compiled: Compiled) -> CacheFiles:
+    def _enveloped(self, files: object, compiled: Compiled) -> CacheFiles:
         """Returns an engine's files with the envelope as the first; raises GeneralFailure."""
+        if not isinstance(files, CacheFiles):
+            kind = type(files).__name__
+            raise GeneralFailure(f"{self._engine.name} gave {kind}, which is no CacheFiles")
         model = skeleton_of(compiled.model)
         if (len(files.model) + 1, len(files.data)) != self.counts:
             raise GeneralFailure(

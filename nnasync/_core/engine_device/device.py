@@ -114,6 +114,11 @@ class EngineDevice:
         return self.known.loads_in_ms
 
     @property
+    def loading_ns(self) -> int:
+        """Returns how long the import of the engine took in this process, 0 where it says none."""
+        return support.loading_ns(self.engine)
+
+    @property
     def has_lowerings(self) -> bool:
         """Returns whether the engine may know several ways to run a model."""
         return self._lowers is not None
@@ -337,7 +342,7 @@ class EngineDevice:
         lowers = self._lowers
         if lowers is None:
             return ()
-        return await self._in_thread(lambda: tuple(lowers.lowerings(model, preference)), None)
+        return await self._in_thread(lambda: support.lowerings(lowers, model, preference), None)
 
     async def compile_plan(
         self,
@@ -374,7 +379,7 @@ class EngineDevice:
     def _offered(self, model: Model, preference: ExecutionPreference) -> tuple[Lowering, ...]:
         """Returns the lowerings of the engine; none if it fails to say, or knows one way only."""
         try:
-            return tuple(self._lowers.lowerings(model, preference)) if self._lowers else ()
+            return support.lowerings(self._lowers, model, preference) if self._lowers else ()
         except Exception as error:
             vlog.driver("%s cannot say how it runs %s: %s", self.name, model.name, error)
             return ()
@@ -398,9 +403,9 @@ class EngineDevice:
     def _timed(self, compiled: Callable[[], Plan]) -> Plan:
         """Makes a plan, and notes how long the first one took."""
         engine, began_ns = self.engine, time.thread_time_ns()
-        before_ns = engine.loading_ns()
+        before_ns = support.loading_ns(engine)
         plan = compiled()
-        if self.loaded_in_ms is None and engine.loading_ns():
+        if self.loaded_in_ms is None and support.loading_ns(engine):
             took_ns = time.thread_time_ns() - began_ns
             self.loaded_in_ms = (before_ns + took_ns) / 1e6
         return plan
@@ -535,7 +540,7 @@ class EngineDevice:
         lowers = self._lowers
         if lowers is None:
             raise InvalidArgument(f"{self.name} knows one way to run a model, not {lowering.name}")
-        offered = lowers.lowerings(model, preference)
+        offered = support.lowerings(lowers, model, preference)
         if lowering not in offered:
             names = ", ".join(f"{each.name} with {each.threads} threads" for each in offered)
             raise InvalidArgument(

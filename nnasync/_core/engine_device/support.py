@@ -1,16 +1,17 @@
-"""What an engine says that it supports of a model, held to the rules that all devices have."""
+"""What an engine says of itself and of a model, held to the rules that all devices have."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from nnasync._core import validation
 from nnasync._core.deferred import deferred
-from nnasync.engine.contract import Engine
-from nnasync.errors import ModelError
-from nnasync.hal import Model
+from nnasync.device import Lowering
+from nnasync.engine.contract import Engine, LoweringEngine
+from nnasync.errors import GeneralFailure, ModelError, NNError
+from nnasync.hal import ExecutionPreference, Model
 
 if TYPE_CHECKING:
     from nnasync._core.engine_device import reasons
@@ -60,3 +61,39 @@ def _asked(engine: Engine, model: Model) -> tuple[tuple[bool, ...], str]:
     if len(answers) != len(nothing):
         return nothing, reasons.miscounted(len(answers), len(nothing))
     return tuple(a and b for a, b in zip(answers, have_memory, strict=True)), ""
+
+
+def lowerings(
+    engine: LoweringEngine, model: Model, preference: ExecutionPreference
+) -> tuple[Lowering, ...]:
+    """Returns the lowerings that an engine offers for a model.
+
+    Raises what the engine raises if that is a typed error. A mistake of the engine is logged, and
+    raised as GeneralFailure.
+    """
+    try:
+        given: object = engine.lowerings(model, preference)
+    except NNError:
+        raise
+    except Exception as error:
+        raise _mistake(engine, f"lowerings failed: {type(error).__name__}: {error}") from error
+    if not isinstance(given, Sequence) or not all(isinstance(each, Lowering) for each in given):
+        raise _mistake(engine, f"lowerings gave {given!r:.60}, it must give a list of Lowering")
+    return tuple(given)
+
+
+def loading_ns(engine: Engine) -> int:
+    """Returns how long the import of an engine took; 0 where what it says is no whole number."""
+    try:
+        took_ns: object = engine.loading_ns()
+    except Exception as error:
+        took_ns = error
+    if isinstance(took_ns, int) and took_ns >= 0:
+        return took_ns
+    logger.warning("%s: loading_ns gave %.60r, it must give nanoseconds", engine.name, took_ns)
+    return 0
+
+
+def _mistake(engine: Engine, fault: str) -> GeneralFailure:
+    logger.warning("%s: %s: a mistake of the driver", engine.name, fault)
+    return GeneralFailure(f"{engine.name}: {fault}")

@@ -149,7 +149,9 @@ def _info_fault(info: Any) -> str | None:
 
 def _checked_extensions(found: Any, name: str) -> tuple[Extension, ...]:
     if not isinstance(found, tuple) or not all(isinstance(each, Extension) for each in found):
-        raise GeneralFailure(f"{name} states its extensions as {found!r}: a tuple of Extension")
+        raise GeneralFailure(
+            f"{name} states its extensions as {found!r}; it must be a tuple of Extension"
+        )
     names = [each.name for each in found]
     if len(set(names)) != len(names):
         raise GeneralFailure(f"{name} states an extension twice: {', '.join(names)}")
