@@ -163,7 +163,7 @@ async def _serve(arguments: argparse.Namespace) -> int:
     from nnasync.serving.http_server import Place, listening
     from nnasync.serving.process_memory import keep_memory, keep_objects
 
-    keep_memory()
+    keep_memory(shared=not arguments.real_time)
     options = _options(arguments)
     place = Place(
         host=arguments.host,

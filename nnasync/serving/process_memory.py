@@ -4,6 +4,11 @@ Requests of some hundred kilobytes come and go. The allocator of glibc gives mem
 system where more than a little is free at the end of the heap, and gets it again for the next
 request, page by page. That took a third of the processor time of a request with 600 kB
 (`benchmarks/serving_grpc.py`). Here it keeps what it has had.
+
+It has several arenas of memory, each with a lock, for threads to share. One arena keeps the least.
+Where threads have different priorities of the system, though, one that waits for a core in the
+middle of an allocation stops all others that want the same lock, however urgent they are. So where
+urgent threads are not to wait for others, each thread has an arena of its own.
 """
 
 from __future__ import annotations
@@ -13,21 +18,22 @@ import gc
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
 """Parameters of mallopt(3)."""
-_KEPT_BYTES = 128 << 20
+_KEPT_BYTES, _KEPT_OF_MANY_BYTES = 128 << 20, 16 << 20
+_MANY_ARENAS = 256
 _LARGEST_BYTES = 32 << 20
 
 
-def keep_memory() -> None:
+def keep_memory(*, shared: bool = True) -> None:
     """Has glibc keep up to 128 MiB of freed memory for later requests.
 
-    Does nothing without glibc.
+    Threads that do not share it keep up to 16 MiB each, and never wait for each other. Does nothing
+    without glibc.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
-        mallopt(_TRIM_THRESHOLD, _KEPT_BYTES)
+        mallopt(_TRIM_THRESHOLD, _KEPT_BYTES if shared else _KEPT_OF_MANY_BYTES)
         mallopt(_MMAP_THRESHOLD, _LARGEST_BYTES)
-        # Threads have arenas of their own otherwise, each of which would keep as much.
-        mallopt(_ARENA_MAX, 1)
+        mallopt(_ARENA_MAX, 1 if shared else _MANY_ARENAS)
 
 
 def keep_objects() -> None:

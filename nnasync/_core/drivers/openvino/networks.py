@@ -2,9 +2,9 @@
 
 Requests of one network run one after the other, and those that wait burn a core meanwhile. So a
 network that runs on fewer threads than there are cores gets a copy when an execution finds none
-that is free, up to one more than the cores have room for: else an execution of higher priority
-would wait for one of those that it goes ahead of. Copies are made aside, of what the network
-exports, so their results are the same; until they are there executions share what is.
+that is free, up to twice as many as the cores have room for: else executions of higher priority
+would wait for those that they go ahead of. Copies are made aside, of what the network exports, so
+their results are the same; until they are there executions share what is.
 """
 
 from __future__ import annotations

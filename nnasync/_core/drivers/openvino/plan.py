@@ -51,8 +51,8 @@ class OpenVinoPlan(Plan):
         self.is_imported = blob is not None
         copied = partial(_copied, network.compiled, read, blob)
         at_once = cores // threads
-        # One more, for what goes ahead of as many executions of less priority.
-        self.networks = Networks(network, copied, at_once + 1 if at_once > 1 else 1)
+        # As many again, for what goes ahead of as many executions of less priority.
+        self.networks = Networks(network, copied, 2 * at_once if at_once > 1 else 1)
         self.is_long: bool | None = None
         self.background = Background() if threads == 1 else None
         self.compiled = network.compiled
