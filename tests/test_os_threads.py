@@ -94,10 +94,14 @@ def test_one_thread_is_made_nicer_and_never_less_so(wanted: tuple[int, ...], has
     assert niceness() == mine
 
 
-def test_without_niceness_nothing_is_changed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(os, "setpriority", raising=False)
+def test_where_threads_have_no_niceness_of_their_own_nothing_is_changed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = niceness()
+    monkeypatch.setattr(sys, "platform", "darwin")
+    make_nicer(before + 5)
+    assert niceness() == before
     monkeypatch.delattr(os, "getpriority", raising=False)
-    make_nicer(5)
     assert niceness() == 0
 
 

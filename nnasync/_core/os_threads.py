@@ -48,14 +48,16 @@ def make_nicer(least: int) -> None:
     """Has the calling thread be at least so nice, 19 at most, which takes no privilege.
 
     It takes no core from threads of the usual OS priority when it wakes, either (SCHED_BATCH),
-    and loses the time slice that it has asked for.
+    and loses the time slice that it has asked for. Does nothing but on Linux: elsewhere it would
+    be the whole process that is nicer.
     """
-    if hasattr(os, "setpriority"):
-        with contextlib.suppress(OSError):
-            if niceness() < least:
-                os.setpriority(os.PRIO_PROCESS, 0, min(least, MOST_NICE))
-            if hasattr(os, "SCHED_BATCH") and os.sched_getscheduler(0) == os.SCHED_OTHER:
-                os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    if sys.platform != "linux":
+        return
+    with contextlib.suppress(OSError):
+        if niceness() < least:
+            os.setpriority(os.PRIO_PROCESS, 0, min(least, MOST_NICE))
+        if os.sched_getscheduler(0) == os.SCHED_OTHER:
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 def demote(thread: int) -> bool:

@@ -53,6 +53,7 @@ from tests.service.rig import Slot
 pytestmark = [pytest.mark.anyio, pytest.mark.one_loop("What is tested does not know the loop.")]
 
 ONE = nn.Options(cores=1, inline_budget_us=0, competition_budget_ms=0)
+LIKE_THE_LOOP = msgspec.structs.replace(ONE, worker_niceness=0)
 ROOT = Path(__file__).resolve().parent.parent.parent
 WISH = ExecutionPreference.FAST_SINGLE_ANSWER
 
@@ -424,7 +425,7 @@ async def test_low_work_of_a_service_has_the_lowest_os_priority() -> None:
             return rigs.double(inputs)
 
         engine = NullEngine(compute=compute)
-        async with rigs.runtime(engine, options=for_service(ONE)) as runtime:
+        async with rigs.runtime(engine, options=for_service(LIKE_THE_LOOP)) as runtime:
             net = await runtime.compile(rigs.doubler(), priority=priority)
             await net(rigs.ROW)
     assert policies[Priority.LOW] == (os.SCHED_IDLE, 19)
@@ -521,7 +522,7 @@ async def test_a_thread_that_low_work_started_has_the_usual_os_priority() -> Non
         return rigs.double(inputs)
 
     engine = NullEngine(compute=compute)
-    options = msgspec.structs.replace(ONE, low_os_priority=True)
+    options = msgspec.structs.replace(LIKE_THE_LOOP, low_os_priority=True)
     usual = (os.SCHED_OTHER, os.getpriority(os.PRIO_PROCESS, 0))
     async with rigs.runtime(engine, options=options) as runtime:
         device, slots = runtime.devices[0], (Slot(), Slot())
