@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import anyio
 import anyio.lowlevel
+import msgspec
 import numpy as np
 import pytest
 
@@ -24,12 +25,13 @@ from nnasync.hal import Array
 T = TypeVar("T")
 
 SHAPE = (1, 4)
-POOL = nn.Options(cores=2, inline_budget_us=0, competition_budget_ms=0)
+POOL = nn.Options(cores=2, inline_budget_us=0, competition_budget_ms=0, worker_niceness=0)
 """Every execution runs on a worker: what a gate holds up must not be the loop.
 
-Devices do not compete: the first one gets the model.
+Devices do not compete: the first one gets the model. Threads do not change with what other programs
+do.
 """
-INLINE = nn.Options(cores=2, inline_budget_us=1e6, stall_budget_us=1000, competition_budget_ms=0)
+INLINE = msgspec.structs.replace(POOL, inline_budget_us=1e6, stall_budget_us=1000)
 both = pytest.mark.parametrize("options", [POOL, INLINE], ids=["worker", "inline"])
 """Run a test of executions on a worker, and on the thread of the loop."""
 HOUR = {"s": 3600}

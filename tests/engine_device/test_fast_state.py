@@ -28,7 +28,7 @@ def workers() -> Workers:
 
 @pytest.fixture
 def fast_state(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> FastState:
-    monkeypatch.setattr(workers, "_start", lambda priorities: None)
+    monkeypatch.setattr(workers._crew, "start", lambda priorities: None)
     return FastState(workers)
 
 

@@ -94,6 +94,7 @@ class Scenario:
             queue_limit=draw.choice([3, 12, 64, 64]),
             aging_ms=draw.choice([5, 500]),
             low_os_priority=False,  # What else runs on this machine must not matter.
+            worker_niceness=0,
             competition_budget_ms=0,
             contest_process=False,
             switch_interval_us=0,
