@@ -5,7 +5,8 @@ shapes at execution. Not for a case with a scalar output.
 
 Quantization coupling: who takes an operation on unsigned 8-bit tensors takes it on signed ones too,
 with the same result, shifted by 128. A case of one operation has a twin in which every
-TENSOR_QUANT8_ASYMM is a TENSOR_QUANT8_ASYMM_SIGNED; five operations are exempt.
+TENSOR_QUANT8_ASYMM is a TENSOR_QUANT8_ASYMM_SIGNED; five operations are exempt. The HAL asks for a
+result within the tolerance; the very same one can be asked for where nothing rounds by the sign.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import msgspec
 import numpy as np
 
 from nnasync import hal
+from nnasync._core.validation import find_operation
 from nnasync.conformance.cases import Case, Expected, pools_of
 from nnasync.hal import (
     Array,
@@ -84,6 +86,12 @@ def signed_twin(case: Case) -> Case | None:
         inputs=tuple(inputs),
         outputs=tuple(map(_signed_output, case.outputs)),
     )
+
+
+def has_exact_twin(model: Model) -> bool:
+    """Returns whether signed and unsigned bytes can have the very same results, shifted."""
+    known = (find_operation(model, each.type) for each in model.main.operations)
+    return not any(each is not None and each.facts.rounds_by_sign for each in known)
 
 
 def shifted(value: Array) -> Array:

@@ -27,8 +27,10 @@ class Facts(Struct, frozen=True):
     treats every channel of an image alike. One that `rounds_reals` computes with real numbers even
     where its operands are quantized, and processors round these in their own ways. Results that are
     `non_negative` are never below 0, those of a `fragile` operation may be altogether different
-    after the least change of an input. `multiply_adds` counts them from the shapes of the inputs
-    and of output 0, where they are more than the elements that are read and written.
+    after the least change of an input. One that `rounds_by_sign` rounds the bytes themselves away
+    from zero, so that signed ones may be a step from the unsigned ones 128 larger. `multiply_adds`
+    counts them from the shapes of the inputs and of output 0, where they are more than the elements
+    that are read and written.
     """
 
     criteria: CriterionClass = CriterionClass.RELAXED
@@ -36,6 +38,7 @@ class Facts(Struct, frozen=True):
     rounds_reals: bool = False
     non_negative: bool = False
     fragile: bool = False
+    rounds_by_sign: bool = False
     multiply_adds: Callable[[Sequence[Shape], Shape], int] | None = None
 
 

@@ -100,6 +100,17 @@ def rectified(name: str = "relu_quant8", **more: Any) -> Line:
     return line(name, operands, [("RELU", [0], [1])], **more)
 
 
+def average_of_a_half(name: str = "avg_pool_quant8", **more: Any) -> Line:
+    """The average of two unsigned bytes, a half below 128, where signed ones are below zero."""
+    quant: Line = {"type": "TENSOR_QUANT8_ASYMM", "scale": 0.5, "zero_point": 100}
+    operands = [
+        tensor("x", [[[[116], [117]]]], "SUBGRAPH_INPUT", **quant),
+        *(int32(value) for value in (2, 1, 1, 2, 1, 0)),
+        tensor("y", [[[[117]]]], "SUBGRAPH_OUTPUT", **quant),
+    ]
+    return line(name, operands, [("AVERAGE_POOL_2D", list(range(7)), [7])], **more)
+
+
 def quantized_sum(name: str = "add_quant8", **more: Any) -> Line:
     """Unsigned bytes plus a constant in operand values, and one in a pool."""
     quant: Line = {"type": "TENSOR_QUANT8_ASYMM", "scale": 1.0, "zero_point": 10}

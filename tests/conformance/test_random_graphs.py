@@ -197,7 +197,9 @@ def damaged(operation: OperationType, damage: Damage) -> Operation:
 
         return Kernel(bind, kernel.scratch)
 
-    return Operation(operation, sound.signatures, sound._rule, compute, empty=sound.empty)
+    return Operation(
+        operation, sound.signatures, sound._rule, compute, empty=sound.empty, facts=sound.facts
+    )
 
 
 def found_damage(
@@ -231,6 +233,22 @@ def test_signed_bytes_that_differ_are_found(monkeypatch: pytest.MonkeyPatch) -> 
             outputs[0] ^= 1
 
     assert found_damage(monkeypatch, OperationType.MEAN, "quant8", damage) == {"signed twin"}
+
+
+def test_signed_bytes_may_be_a_step_away_where_an_operation_rounds_by_the_sign(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def damage(steps: int) -> Damage:
+        def change(arguments: Arguments, outputs: Sequence[Array]) -> None:
+            if outputs[0].dtype == np.int8:
+                outputs[0] ^= steps
+
+        return change
+
+    average = OperationType.AVERAGE_POOL_2D
+    assert found_damage(monkeypatch, average, "quant8", damage(0)) == {""}
+    monkeypatch.undo()
+    assert found_damage(monkeypatch, average, "quant8", damage(4)) == {"signed twin"}
 
 
 def test_warnings_and_foreign_errors_are_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,6 +36,7 @@ from nnasync.hal import (
 )
 from tests.conformance.small_cases import (
     addition,
+    average_of_a_half,
     case,
     endless,
     impossible,
@@ -184,6 +185,24 @@ def test_coupling_is_within_the_tolerance_or_exact() -> None:
     assert result_of(case(rectified()), engine).outcome is CaseOutcome.PASSED
     result = result_of(case(rectified()), engine, exact_coupling=True)
     assert faults(result) == ["signed against unsigned: output 'y': not the same bytes"]
+
+
+@pytest.mark.parametrize(("steps", "is_right"), [(0, True), (1, True), (-2, False)])
+def test_a_twin_that_rounds_by_the_sign_may_be_a_step_away(steps: int, is_right: bool) -> None:
+    def compute(inputs: Any) -> Any:
+        signed = inputs[0].dtype == np.int8
+        value = -11 - steps if signed else 117
+        return [np.full((1, 1, 1, 1), value, inputs[0].dtype)]
+
+    given = case(average_of_a_half())
+    result = result_of(given, NullEngine(compute=compute), exact_coupling=True)
+    assert (result.outcome is CaseOutcome.PASSED) == is_right
+
+
+def test_the_reference_rounds_by_the_sign() -> None:
+    given = case(average_of_a_half())
+    result = result_of(given, exact_coupling=True)
+    assert result.outcome is CaseOutcome.PASSED
 
 
 def test_twin_that_computes_something_else() -> None:

@@ -45,7 +45,6 @@ from nnasync.kernels.steps import (
     quantized_bounds,
 )
 from nnasync.kernels.windows.linear import activation
-from nnasync.kernels.windows.rescale import store_quantized
 from nnasync.kernels.windows.window import (
     EXPLICIT_PADDING,
     IMPLICIT_PADDING,
@@ -72,6 +71,12 @@ _FILTER_AND_ACTIVATION = tuple(
     Parameter(name, OperandType.INT32) for name in ("filter_width", "filter_height", "activation")
 )
 _EXACT_FLOAT32_CELLS = 4096
+_NUDGE, _FINE_NUDGE = 2.0**-22, 2.0**-40
+"""How much further from zero averages are before they are rounded to the nearest whole number.
+
+Two roundings of float32 change an average by less than a part in 2**23, so halves end up beyond
+the half; the others, which are 1 / (2 * cells) from one at least, stay on their side of it.
+"""
 _MOST_CALLS = 16
 """Cells along an axis that are folded one by one; longer windows are reduced by numpy."""
 
@@ -126,7 +131,7 @@ class _Pool:
         """Calls on the cells, padding among them, before they are combined."""
         return []
 
-    def after(self, sums: Array, target: Array, part: slice, work: Array) -> list[Call]:
+    def after(self, sums: Array, target: Array, part: slice) -> list[Call]:
         """Calls from what the cells of output rows combine to, to the output's rows."""
         return [(clip, (sums, *self._limits, sums))] if self._clamp else []
 
@@ -141,30 +146,26 @@ class _Maximum(_Pool):
 
 
 class _Average(_Pool):
-    """The sum of the cells divided by their number, rounded as the rule says if quantized."""
+    """The sum of the cells divided by their number; whole numbers are rounded, halves from zero."""
 
-    __slots__ = ("counts",)
+    __slots__ = ("counts", "factors")
 
     def __init__(self, window: Window, fused: int, output: Tensor) -> None:
         counts = np.multiply.outer(window.height.cells, window.width.cells)[..., None]
         exact = not is_quantized(output.type) or counts.max() <= _EXACT_FLOAT32_CELLS
         super().__init__(np.add, np.float32 if exact else np.float64, 0.0, fused, output)
         self.counts = counts.astype(self.dtype)
+        self.factors = ((1 + (_NUDGE if exact else _FINE_NUDGE)) / counts).astype(self.dtype)
 
-    def after(self, sums: Array, target: Array, part: slice, work: Array) -> list[Call]:
-        counts = self.counts[part]
+    def after(self, sums: Array, target: Array, part: slice) -> list[Call]:
         if self.in_place:
-            calls: list[Call] = [(np.divide, (sums, counts, sums))]
-            return calls + super().after(sums, target, part, work)
-        # Signed bytes are averaged as the unsigned ones that are 128 larger: halves go up in both.
-        shift = 128 if target.dtype == np.int8 else 0
-        lower, upper = (limit + np.asarray(shift, self.dtype) for limit in self._limits)
+            divide = (np.divide, (sums, self.counts[part], sums))
+            return [divide, *super().after(sums, target, part)]
         return [
-            (np.add, (sums, np.floor(counts / 2) + shift * counts, sums)),
-            (np.divide, (sums, counts, sums)),
-            (np.floor, (sums, sums)),
-            (clip, (sums, lower, upper, sums)),
-            *store_quantized(sums, target),
+            (np.multiply, (sums, self.factors[part], sums)),
+            (np.rint, (sums, sums)),
+            (clip, (sums, *self._limits, sums)),
+            copy(target, sums),
         ]
 
 
@@ -174,8 +175,8 @@ class _L2(_Average):
     def before(self, cells: Array) -> list[Call]:
         return [(np.multiply, (cells, cells, cells))]
 
-    def after(self, sums: Array, target: Array, part: slice, work: Array) -> list[Call]:
-        divide, *clamp = super().after(sums, target, part, work)
+    def after(self, sums: Array, target: Array, part: slice) -> list[Call]:
+        divide, *clamp = super().after(sums, target, part)
         return [divide, (np.sqrt, (sums, sums)), *clamp]
 
 
@@ -202,7 +203,8 @@ def _kernel(pool: _Pool, shape: Shape, window: Window) -> Kernel:
     padded = PaddedRows.shape(window, largest, channels, phases=1)
     result = (largest, width, channels)
     specs = [ArraySpec(size, pool.dtype) for size in (padded, (padded[0], width, channels))]
-    specs += [ArraySpec(result, pool.dtype)] * (0 if pool.in_place else 2)
+    if not pool.in_place:
+        specs.append(ArraySpec(result, pool.dtype))
 
     def bind(inputs: Sequence[Any], outputs: Sequence[Array], scratch: Sequence[Array]) -> Step:
         rows = PaddedRows(scratch[0], window, pool.border)
@@ -213,18 +215,14 @@ def _kernel(pool: _Pool, shape: Shape, window: Window) -> Kernel:
             yield from rows.sides()
             for batch, part in itertools.product(range(batches), parts):
                 target = output[batch, part]
-                sums, work = (
-                    (target, target)
-                    if pool.in_place
-                    else (array[: len(target)] for array in scratch[2:])
-                )
+                sums = target if pool.in_place else scratch[2][: len(target)]
                 count = (len(target) - 1) * window.height.stride + window.height.extent
                 cells, lines = scratch[0][:count, 0], scratch[1][:count]
                 yield from rows.rows(images[batch], part)
                 yield from pool.before(cells)
                 yield from _fold(pool.function, cells, window.width, 1, lines)
                 yield from _fold(pool.function, lines, window.height, 0, sums)
-                yield from pool.after(sums, target, part, work)
+                yield from pool.after(sums, target, part)
 
         return pieces(batches * len(parts), calls)
 
@@ -252,7 +250,7 @@ def _global_kernel(pool: _Average, shape: Shape) -> Kernel:
     pixels = height * width
     ones = np.ones((1, pixels), pool.dtype)
     specs = [ArraySpec((pixels, channels), pool.dtype)]
-    specs += [ArraySpec((1, 1, channels), pool.dtype)] * 2
+    specs.append(ArraySpec((1, 1, channels), pool.dtype))
 
     def bind(inputs: Sequence[Any], outputs: Sequence[Array], scratch: Sequence[Array]) -> Step:
         images = inputs[0].reshape(batches, pixels, channels)
@@ -267,7 +265,7 @@ def _global_kernel(pool: _Average, shape: Shape) -> Kernel:
                     yield from before
                     image = scratch[0]
                 yield ones.dot, (image, sums.reshape(1, channels))
-                yield from pool.after(sums, target, slice(None), scratch[2])
+                yield from pool.after(sums, target, slice(None))
 
         return pieces(batches, calls)
 
@@ -280,7 +278,7 @@ AVERAGE_POOL_2D = Operation(
     _infer,
     _prepare(_Average),
     empty=True,
-    facts=Facts(by_channel=True),
+    facts=Facts(by_channel=True, rounds_by_sign=True),
 )
 L2_POOL_2D = Operation(
     OperationType.L2_POOL_2D,

@@ -9,6 +9,7 @@ import pytest
 import tflite
 
 import nnasync as nn
+from nnasync._core.accuracy import Criterion
 from nnasync._core.drivers.litert.litert_programs import LiteRTPrograms, reasons
 from nnasync._core.model import Value
 from nnasync.hal import Array, ChannelQuant, Model, OperandType, OperationType
@@ -275,6 +276,27 @@ def test_cast_is_limited_and_cut_off(data: OperandType, target: OperandType) -> 
     dtype = x.tensor.dtype
     numbers = [0, 1, 3, 99, 254, 255] if dtype == np.uint8 else [-7.6, -1, 0.6, 5.5, 255.9, 300]
     agree(builder.build(), [np.array([numbers], dtype)])
+
+
+@pytest.mark.parametrize("data", [UNSIGNED, SIGNED])
+@pytest.mark.parametrize(
+    ("pads", "stride", "side"),
+    [
+        ((0, 0, 0, 0), 1, 2),
+        ((1, 0, 1, 0), 1, 2),
+        ((1, 1, 1, 1), 2, 3),
+        ((0, 2, 1, 0), 2, 4),
+        ((30, 31, 31, 30), 3, 40),
+    ],
+)
+@pytest.mark.parametrize("fused", range(4))
+def test_averages_of_bytes_are_exact(
+    data: OperandType, pads: tuple[int, ...], stride: int, side: int, fused: int
+) -> None:
+    """At halves, too, whether the engine has the padding as a scheme or as an operator."""
+    sides = (stride, stride, side, side)
+    model = model_of(O.AVERAGE_POOL_2D, data, ((1, 12, 12, 20),), (*pads, *sides, fused), LIKE)
+    agree(model, criterion=Criterion())
 
 
 @pytest.mark.parametrize("data", ALL)

@@ -128,8 +128,7 @@ def pool(name: str, type: str) -> Make:
         }
         result = (n, -(-h // s), -(-w // s), c)
         tensors = [tensor(type, (n, h, w, c)), tensor(type, result)]
-        step = int(name == "AVERAGE_POOL_2D")
-        return Network(tensors, [Op(name, (0,), (1,), "Pool2DOptions", options)], step=step)
+        return Network(tensors, [Op(name, (0,), (1,), "Pool2DOptions", options)])
 
     return make
 

@@ -18,11 +18,11 @@ AVERAGE, MAXIMUM = OperationType.AVERAGE_POOL_2D, OperationType.MAX_POOL_2D
 L2 = OperationType.L2_POOL_2D
 
 
-def rounded_average(values: Array, signed: bool) -> int:
-    """Signed bytes count as the unsigned ones that are 128 larger."""
-    shift = 128 if signed else 0
+def rounded_average(values: Array) -> int:
+    """The mean of bytes, halves away from zero."""
     total, count = int(values.sum()), values.size
-    return (total + shift * count + count // 2) // count - shift
+    size = (abs(total) + count // 2) // count
+    return size if total > 0 else -size
 
 
 def pooled(operation: OperationType, window: Array) -> float:
@@ -33,7 +33,7 @@ def pooled(operation: OperationType, window: Array) -> float:
         return float(np.sqrt(np.mean(window.astype(np.float64) ** 2)))
     if window.dtype == np.float32:
         return float(window.astype(np.float64).mean())
-    return rounded_average(window.astype(np.int64), window.dtype == np.int8)
+    return rounded_average(window.astype(np.int64))
 
 
 @given(
@@ -88,10 +88,30 @@ def test_global_average_of_many_pixels() -> None:
         x = np.random.default_rng(3).integers(0, 256, (2, 80, 70, 5)).astype(np.uint8).view(dtype)
         (got,) = run(AVERAGE, tensor(x, scale=0.1), *scalars(2, 1, 1, 70, 80, 0))
         cells = x.astype(np.int64).reshape(2, -1, 5)
-        expected = [
-            rounded_average(cells[n, :, c], signed=dtype == np.int8) for n, c in np.ndindex(2, 5)
-        ]
+        expected = [rounded_average(cells[n, :, c]) for n, c in np.ndindex(2, 5)]
         assert got.reshape(-1).tolist() == expected
+
+
+def test_halves_are_rounded_away_from_zero() -> None:
+    """As the HAL rounds: -11.5 is -12, where the average of the bytes 128 larger is 117."""
+    pairs = np.array([[-12, -11], [0, -1], [0, 1], [11, 12], [-128, -127], [126, 127]], np.int8)
+    source = tensor(pairs.reshape(6, 1, 2, 1), scale=0.1, zero_point=-5)
+    (got,) = run(AVERAGE, source, *scalars(2, 1, 1, 2, 1, 0))
+    assert got.reshape(-1).tolist() == [-12, -1, 1, 12, -128, 127]
+
+
+@pytest.mark.parametrize("side", [2, 45, 64, 70])
+def test_only_halves_are_rounded_away(side: int) -> None:
+    """A sum one less than that of a half, of the largest windows in float32 too."""
+    half = side * side // 2
+    for dtype, step in ((np.uint8, 1), (np.int8, -1)):
+        last = np.iinfo(dtype).max if step > 0 else np.iinfo(dtype).min
+        cells = np.full((3, side * side), last, dtype)
+        for row, cut in enumerate((half, half + 1, half + 2)):
+            cells[row, :cut] -= step
+        source = tensor(cells.reshape(3, side, side, 1), scale=0.1)
+        (got,) = run(AVERAGE, source, *scalars(2, 1, 1, side, side, 0))
+        assert got.reshape(-1).tolist() == [rounded_average(row) for row in cells.astype(int)]
 
 
 def test_global_l2_and_float16() -> None:
