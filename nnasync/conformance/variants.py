@@ -5,8 +5,8 @@ shapes at execution. Not for a case with a scalar output.
 
 Quantization coupling: who takes an operation on unsigned 8-bit tensors takes it on signed ones too,
 with the same result, shifted by 128. A case of one operation has a twin in which every
-TENSOR_QUANT8_ASYMM is a TENSOR_QUANT8_ASYMM_SIGNED; five operations are exempt. The HAL asks for a
-result within the tolerance; the very same one can be asked for where nothing rounds by the sign.
+TENSOR_QUANT8_ASYMM is a TENSOR_QUANT8_ASYMM_SIGNED; five operations are exempt. The HAL's
+rule for AVERAGE_POOL_2D contradicts that at halves, where a twin may be within the tolerance.
 """
 
 from __future__ import annotations
