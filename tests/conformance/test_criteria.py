@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from nnasync import hal
 from nnasync._core.accuracy import Criterion, compare
 from nnasync.conformance.random_graphs import Size, generate, generated_operations
 from nnasync.conformance.random_graphs.graph import GraphOperand, Origin, RandomGraph
@@ -73,15 +74,24 @@ def test_a_graph_of_one_operation_has_its_class(
 
 def dequantized(scale: float, *, computed: bool) -> RandomGraph:
     """A product of bytes, or bytes that are given, as real numbers."""
+    return converted(OperationType.DEQUANTIZE, OperandType.TENSOR_FLOAT32, scale, computed=computed)
+
+
+def cast(type: OperandType, *, computed: bool) -> RandomGraph:
+    """A product of bytes, or bytes that are given, as numbers of another type."""
+    return converted(OperationType.CAST, type, 1 / 128, computed=computed)
+
+
+def converted(
+    operation: OperationType, type: OperandType, scale: float, *, computed: bool
+) -> RandomGraph:
+    """A product of bytes, or bytes that are given, told in another type."""
     bytes_ = GraphOperand(OperandType.TENSOR_QUANT8_ASYMM, Origin.COMPUTED, (4,), scale)
     given = msgspec.structs.replace(bytes_, origin=Origin.INPUT, value=np.zeros(4, np.uint8))
-    real = GraphOperand(OperandType.TENSOR_FLOAT32, Origin.COMPUTED, (4,))
-    operands = (given, bytes_, real)
+    operands = (given, bytes_, GraphOperand(type, Origin.COMPUTED, (4,)))
     product = Operation(OperationType.MUL, (0, 0), (1,))
     source = 1 if computed else 0
-    return RandomGraph(
-        operands, (product, Operation(OperationType.DEQUANTIZE, (source,), (2,))), (2,)
-    )
+    return RandomGraph(operands, (product, Operation(operation, (source,), (2,))), (2,))
 
 
 def test_bytes_that_may_differ_by_steps_may_do_so_dequantized() -> None:
@@ -92,6 +102,18 @@ def test_bytes_that_may_differ_by_steps_may_do_so_dequantized() -> None:
     assert first_fault(computed, [expected - step], [expected]) == ""
     assert "differ" in first_fault(computed, [expected - 200 * step], [expected])
     assert "differ" in first_fault(given, [expected - step], [expected])
+
+
+@pytest.mark.parametrize("type", [OperandType.TENSOR_FLOAT32, OperandType.TENSOR_INT32])
+def test_bytes_that_may_differ_by_steps_may_do_so_cast(type: OperandType) -> None:
+    """CAST tells the steps themselves, whatever one is worth."""
+    dtype = hal.dtype_of(type)
+    expected = np.array([70, 0, 110, 255], dtype)
+    step = np.array([-1, 1, 0, 0], dtype)
+    computed, given = (cast(type, computed=each) for each in (True, False))
+    assert first_fault(computed, [expected + 12 * step], [expected]) == ""
+    assert "differ" in first_fault(computed, [expected + 13 * step], [expected])
+    assert "differ" in first_fault(given, [expected + 2 * step], [expected])
 
 
 def test_classes_of_graphs_are_no_classes_of_operations() -> None:

@@ -4,8 +4,8 @@ Where two devices may rightly differ, nothing is compared but shapes: what RANDO
 need only be classes, and the scratch memory of an LSTM step may hold anything.
 
 A criterion of a class also limits the bias, mean(d), and the mean square, mean(d^2), of the
-deviations d, which for floats are divided by max(1, |expected|). Floats that are dequantized from
-results of the graph are held to what these may differ by: in steps, not in real numbers.
+deviations d, which for floats are divided by max(1, |expected|). What is dequantized or cast from
+quantized results of the graph is held to what these may differ by: in steps, not in real numbers.
 """
 
 from __future__ import annotations
@@ -91,20 +91,22 @@ def _fault(
         return "" if legal else f"has {given.min()} to {given.max()}, there are {classes} classes"
     type = graph.operands[index].type
     if (source := _computed_bytes(graph, operation)) is not None:
-        # What may differ by steps may do so where the steps are told in real numbers.
+        # What may differ by steps may do so where the steps are told in numbers of another type.
         type = source.type
+        step = source.scale if operation.type == OperationType.DEQUANTIZE else 1
         with np.errstate(all="ignore"):
-            given, expected = (each.astype(np.float64) / source.scale for each in (given, expected))
+            given, expected = (each.astype(np.float64) / step for each in (given, expected))
     return compare(given, expected, type, class_criterion(name, type)).fault
 
 
 def _computed_bytes(graph: RandomGraph, operation: Operation) -> GraphOperand | None:
-    """The quantized operand, a result of the graph, that this dequantizes; None if it does not."""
-    source = operation.inputs[0] if operation.type == OperationType.DEQUANTIZE else None
-    if source is None or all(source not in each.outputs for each in graph.operations):
+    """The quantized result of the graph that this tells in another type; None if it does not."""
+    if operation.type not in (OperationType.DEQUANTIZE, OperationType.CAST):
         return None
+    source = operation.inputs[0]
     operand = graph.operands[source]
-    return operand if operand.scale > 0 else None
+    computed = any(source in each.outputs for each in graph.operations)
+    return operand if computed and operand.scale > 0 else None
 
 
 def difference(graph: RandomGraph, given: Sequence[Array], expected: Sequence[Array]) -> str:
