@@ -31,7 +31,7 @@ class Faulty(EngineBase):
         self.name = name
         self.takes = takes
         self.fault: Callable[[int], Exception | bool | None] = lambda number: None
-        self.bind_fault: Exception | None = None
+        self.bind_fault: BaseException | None = None
         self.compile_fault: Callable[[Model], Exception | None] = lambda model: None
         self.runs = self.binds = self.trims = 0
         self.compiled: list[str] = []

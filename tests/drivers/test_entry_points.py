@@ -165,7 +165,16 @@ def test_names_that_are_taken(tmp_path: Path, caplog: pytest.LogCaptureFixture) 
 def test_a_device_that_is_no_engine(tmp_path: Path) -> None:
     with offering(tmp_path, {"acme-outside": "acme:Outside"}):
         made = foreign_devices(None)["acme-outside"]
+    assert made is not None
     assert made.name == "acme-outside"
+
+
+def test_a_device_for_another_process_is_not_made_here(tmp_path: Path) -> None:
+    with offering(tmp_path, {"acme-outside": "acme:Outside", "acme-broken": "acme:nothing"}):
+        for wanted in (None, ["acme-outside", "acme-broken"]):
+            found = foreign_devices(wanted, apart=["acme-broken"])
+            assert sorted(found) == ["acme-broken", "acme-outside"]
+            assert found["acme-broken"] is None
 
 
 def test_metadata_that_cannot_be_read(

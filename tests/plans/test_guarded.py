@@ -292,9 +292,10 @@ def test_an_error_of_both(error: Exception, raised: type[Exception]) -> None:
     assert rig.is_right
 
 
-def test_what_cannot_be_bound_falls_back_and_is_bound_when_it_can() -> None:
+@pytest.mark.parametrize("error", [GeneralFailure("no memory of its own"), SystemExit(3)])
+def test_what_cannot_be_bound_falls_back_and_is_bound_when_it_can(error: BaseException) -> None:
     rig = Guarded()
-    rig.device.bind_fault = GeneralFailure("no memory of its own")
+    rig.device.bind_fault = error
     call = rig.call()
     call.rewind()
     assert call.run(StopFlag())

@@ -28,6 +28,7 @@ from nnasync.conformance.paths import CaseBuffers
 from nnasync.conformance.runner import Runner
 from nnasync.hal import ExecutionConfig
 from tests import rigs
+from tests.service import counted_driver
 from tests.service.rig import Slot
 
 pytestmark = [
@@ -43,6 +44,16 @@ def kill(device: Any, how: signal.Signals = signal.SIGKILL) -> int:
     pid: int = device.pid
     os.kill(pid, how)
     return pid
+
+
+async def test_an_isolated_driver_is_made_in_its_process_only() -> None:
+    target = "tests.service.counted_driver:make"
+    async with nn.open_runtime(devices=[target], isolate=[target], options=OPTIONS) as runtime:
+        assert [device.name for device in runtime.devices] == ["counted"]
+        net = await runtime.compile(rigs.doubler())
+        await net(rigs.ROW)
+        assert counted_driver.MADE == []
+        await net.aclose()
 
 
 async def test_a_runtime_with_an_isolated_device() -> None:

@@ -185,7 +185,7 @@ async def test_a_device_that_was_found_and_fails_is_left_out(
     names = ("odd", "nnasync-reference")
     monkeypatch.setattr("nnasync._core.runtime.device_list.default_devices", lambda *_: names)
     monkeypatch.setattr(
-        "nnasync._core.runtime.device_list.foreign_devices", lambda _: {"odd": Odd()}
+        "nnasync._core.runtime.device_list.foreign_devices", lambda *_: {"odd": Odd()}
     )
     async with nn.open_runtime() as runtime:
         assert [device.name for device in runtime.devices] == ["nnasync-reference"]

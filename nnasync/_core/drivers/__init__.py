@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import importlib
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -158,19 +158,26 @@ def foreign_offers() -> tuple[dict[str, DriverOffer], tuple[tuple[DriverOffer, s
     return found, tuple(ignored)
 
 
-def foreign_devices(wanted: Sequence[object] | None) -> dict[str, Made]:
-    """Third parties' devices by name: those that a list of devices names, or all; it may take long.
+def foreign_devices(
+    wanted: Sequence[object] | None, apart: Collection[str] = ()
+) -> dict[str, Made | None]:
+    """Makes third parties' devices: those that a list of devices names, or all; it may take long.
 
-    With None, one that cannot be made is skipped and the log says why. Else raises InvalidArgument
+    Those `apart` are only looked for, and None here: other processes make them. With None as
+    `wanted`, one that cannot be made is skipped and the log says why. Else raises InvalidArgument
     for an unknown name, and what `entry_points.make` raises. A name may be "module:factory", too.
     """
     if wanted is None:
-        return _all_foreign()
+        return _all_foreign(apart)
     names = [each for each in wanted if isinstance(each, str) and each not in DRIVERS]
     if not names:
         return {}
     found = need_known(names)
-    return {name: make(found[name]) if name in found else make_target(name) for name in names}
+    return {name: None if name in apart else _made(name, found) for name in names}
+
+
+def _made(name: str, found: Mapping[str, DriverOffer]) -> Made:
+    return make(found[name]) if name in found else make_target(name)
 
 
 def need_known(names: Iterable[str]) -> dict[str, DriverOffer]:
@@ -205,7 +212,7 @@ def driver_facts(name: str) -> Driver:
     )
 
 
-def _all_foreign() -> dict[str, Made]:
+def _all_foreign(apart: Collection[str]) -> dict[str, Made | None]:
     try:
         found, ignored = foreign_offers()
     except NNError as error:
@@ -213,10 +220,10 @@ def _all_foreign() -> dict[str, Made]:
         return {}
     for _, reason in ignored:
         logger.warning("%s", reason)
-    made: dict[str, Made] = {}
+    made: dict[str, Made | None] = {}
     for name, offer in found.items():
         try:
-            made[name] = make(offer)
+            made[name] = None if name in apart else make(offer)
         except DeviceUnavailable as error:
             logger.info("%s", error)
         except NNError as error:

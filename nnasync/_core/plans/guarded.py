@@ -179,7 +179,7 @@ class GuardedPlan(Plan):
             call = check_call(self.plan.bind(inputs, outputs), self.plan)
         except (CallerError, Cancelled, Refused):
             raise
-        except Exception:
+        except (Exception, SystemExit):
             call = _LateCall(lambda: self.plan, inputs, outputs)
         shared = _shared(inputs, outputs)
         if not shared:

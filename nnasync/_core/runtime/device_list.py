@@ -105,7 +105,7 @@ class Devices:
         self._workers = workers
         self._folder = folder
         self._figures: dict[str, Any] = {}
-        self._foreign: dict[str, Engine | Device] = {}
+        self._foreign: dict[str, Engine | Device | None] = {}
         self._admissions: dict[int, Device] = {}
         self._judge: Device | None = None
         self._extensions: Registry | None = None
@@ -123,7 +123,7 @@ class Devices:
 
         def look() -> None:
             self._figures = read_calibration(self._folder)
-            self._foreign = foreign_devices(self._wanted)
+            self._foreign = foreign_devices(self._wanted, self._isolate)
 
         await self._workers.helper_threads.run_unwrapped(look, "looking for devices")
 
