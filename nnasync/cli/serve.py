@@ -154,6 +154,8 @@ def _command(arguments: argparse.Namespace) -> int:
     missing = [name for name in needed if not _is_there(name)]
     if missing:
         raise InvalidArgument(f"serving needs {', '.join(missing)}: pip install 'nnasync[serve]'")
+    if arguments.cache is not None and arguments.cache.exists() and not arguments.cache.is_dir():
+        raise InvalidArgument(f"--cache {arguments.cache} is no folder")
     certificate.check(arguments.certificate, arguments.key)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING)
     return run(_serve, arguments)
@@ -164,6 +166,7 @@ async def _serve(arguments: argparse.Namespace) -> int:
     from nnasync.serving.process_memory import keep_memory, keep_objects
 
     keep_memory(shared=not arguments.real_time)
+    _check_ports(arguments)
     options = _options(arguments)
     place = Place(
         host=arguments.host,
@@ -190,6 +193,18 @@ async def _serve(arguments: argparse.Namespace) -> int:
         async with interruptible():
             await anyio.sleep_forever()
         return 0 if await server.drain() else 1
+
+
+def _check_ports(arguments: argparse.Namespace) -> None:
+    """Raises OSError for an address where nobody can listen, before models are compiled."""
+    from nnasync.serving.http_server import listener_at
+
+    ports = [arguments.port] if arguments.no_grpc else [arguments.port, arguments.grpc_port]
+    if len(ports) == 2 and ports[0] == ports[1] != 0:
+        raise InvalidArgument(f"--port and --grpc-port are both {ports[0]}")
+    for wanted in ports:
+        with listener_at(arguments.host, wanted):
+            pass
 
 
 @asynccontextmanager

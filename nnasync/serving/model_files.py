@@ -64,7 +64,8 @@ def found_in(folder: Path | None, files: Sequence[Path]) -> list[ModelFile]:
 def oddities_of(folder: Path) -> tuple[str, ...]:
     """Returns what a folder of models has that nobody will read, in sentences for its owner.
 
-    That is settings beside which no model lies, and a folder without any model. Raises OSError.
+    That is settings beside which no model lies, models whose names end in capital letters, and a
+    folder without any model. Raises OSError.
     """
     paths = sorted(folder.iterdir())
     models = {path.stem for path in paths if _is_model(path)}
@@ -72,6 +73,11 @@ def oddities_of(folder: Path) -> tuple[str, ...]:
         f"{path}: nobody reads these settings, for no model {path.stem} ({_ENDINGS}) is beside them"
         for path in paths
         if path.suffix == ".toml" and path.stem not in models
+    ]
+    odd += [
+        f"{path} is not served: its name ends in {path.suffix}, not in {path.suffix.lower()}"
+        for path in paths
+        if path.suffix not in SUFFIXES and path.suffix.lower() in SUFFIXES
     ]
     if not models:
         odd.append(f"{folder} has no models, which are files that end in {_ENDINGS}")
@@ -126,7 +132,10 @@ def _read(path: Path) -> ModelSettings:
         raise InvalidArgument(f"{path}: {error}") from error
     if not any(isinstance(labels, str) for labels in settings.labels.values()):
         return settings
-    labels = {port: _labels(path.parent, given) for port, given in settings.labels.items()}
+    try:
+        labels = {port: _labels(path.parent, given) for port, given in settings.labels.items()}
+    except (InvalidArgument, OSError) as error:
+        raise InvalidArgument(f"{path}: labels: {error}") from error
     return msgspec.structs.replace(settings, labels=labels)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -25,8 +25,8 @@ class BatchingSettings(Struct, frozen=True, forbid_unknown_fields=True):
     model is loaded whether that is worth it, and left alone where it is not.
     """
 
-    window_us: float = 0
-    max_size: int = 8
+    window_us: Annotated[float, msgspec.Meta(ge=0, le=1e9)] = 0
+    max_size: Annotated[int, msgspec.Meta(ge=1)] = 8
     when: Literal["pays", "always"] = "pays"
 
 
@@ -108,7 +108,7 @@ def settings_from(text: str, where: str) -> ModelSettings:
     """
     try:
         return msgspec.toml.decode(text, type=ModelSettings)
-    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+    except (msgspec.DecodeError, ValueError, RecursionError, InvalidArgument) as error:
         raise InvalidArgument(f"{where}: {_with_hint(str(error))}") from error
 
 
@@ -117,12 +117,11 @@ def _with_hint(message: str) -> str:
     text, _, place = message.partition(" - at `$")
     path = re.findall(r"[a-z_]+", place)
     if text.startswith("Object contains unknown field"):
-        known: Iterable[str] = _table_at(path).__struct_fields__
-    elif text.startswith("Invalid enum value"):
-        known = _choices(get_type_hints(_table_at(path[:-1]))[path[-1]])
-    else:
-        return message
-    return f"{message}; there are {', '.join(known)}"
+        return f"{message}; the keys are {', '.join(_table_at(path).__struct_fields__)}"
+    if text.startswith("Invalid enum value"):
+        choices = _choices(get_type_hints(_table_at(path[:-1]))[path[-1]])
+        return f"{message}; it may be {', '.join(choices)}"
+    return message
 
 
 def _table_at(path: Sequence[str]) -> type[Struct]:

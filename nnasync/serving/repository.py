@@ -126,6 +126,9 @@ class Repository:
         if file.problem:
             key = self._key_of(file)
             is_served = self._loaded.get(file.path) == key and self._models.has(*key)
+            entry = self._entries.get(key)
+            if entry is None or entry.reason != file.problem:
+                logger.warning("model %s, version %s: %s", *key, file.problem)
             self._note(key, READY if is_served else UNAVAILABLE, file.problem)
             return False
         is_new = self._stamps.get(file.key) != file.stamp

@@ -197,8 +197,8 @@ def signature_of(name: str, net: Net[Any], settings: ModelSettings) -> Signature
     for what, named in (("labels", set(settings.labels)), ("datatypes", set(settings.datatypes))):
         if unknown := named - known:
             raise InvalidArgument(
-                f"model {name!r}: {what} of {', '.join(sorted(unknown))}; the network has "
-                f"{', '.join(sorted(known))}"
+                f"model {name!r}: {what} are given for {', '.join(sorted(unknown))}, which the "
+                f"network does not have: it has {', '.join(sorted(known))}"
             )
     for field in ("inputs", "outputs"):
         names = [port.name for port in getattr(net, field)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import subprocess
 import sys
 import urllib.error
@@ -96,6 +97,8 @@ def test_it_serves_and_ends_in_order(model: Path, tmp_path: Path) -> None:
         (["MODEL", "--key", "k.pem"], "--certificate"),
         (["MODEL", "--api-keys", "pyproject.toml"], "pyproject.toml"),
         (["tests"], "tests is a folder; --models tests"),
+        (["MODEL", "--cache", "pyproject.toml"], "--cache pyproject.toml is no folder"),
+        (["MODEL", "--port", "9", "--grpc-port", "9"], "--port and --grpc-port are both 9"),
     ],
 )
 def test_what_cannot_be_served(
@@ -104,6 +107,18 @@ def test_what_cannot_be_served(
     given = [str(model) if argument == "MODEL" else argument for argument in arguments]
     assert main(["serve", *given]) == 1
     assert text in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--port", "--grpc-port"])
+def test_a_port_that_is_taken_is_told_before_models_are_compiled(
+    model: Path, option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        ports = {"--port": "0", "--grpc-port": "0", option: port}
+        given = [word for pair in ports.items() for word in pair]
+        assert main(["serve", str(model), *given]) == 1
+    assert capsys.readouterr().err == f"nnasync: error: 127.0.0.1:{port}: Address already in use\n"
 
 
 def test_real_time_that_is_not_permitted_is_told(

@@ -194,16 +194,21 @@ async def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
         ('version = "x"', "whole number"),
         ("instances = -1", "0 or more"),
         ('labels = { y = "../secret" }', "no path"),
-        ('labels = { y = "nope.txt" }', "nope.txt"),
+        ('labels = { y = "nope.txt" }', "names.toml: labels: [Errno 2]"),
         ("max_queue_size = 0", "1 or more"),
         ("\xff", "names"),
         ("=", "Invalid"),
-        ("prioritty = 1", "; there are name, version, priority"),
-        ("batching = { size = 8 }", "; there are window_us, max_size, when"),
-        ('priority = "urgent"', "; there are high, medium, low"),
-        ('batching = { when = "never" }', "; there are pays, always"),
-        ('datatypes = { x = "INT8" }', "; there are FP16, BF16, FP32"),
-        ("timeout_ms = inf", "0 or more, below"),
+        (
+            "prioritty = 1",
+            "names.toml: Object contains unknown field `prioritty`; the keys are name, version",
+        ),
+        ("batching = { size = 8 }", "; the keys are window_us, max_size, when"),
+        ('priority = "urgent"', "; it may be high, medium, low"),
+        ('batching = { when = "never" }', "; it may be pays, always"),
+        ('datatypes = { x = "INT8" }', "; it may be FP16, BF16, FP32"),
+        ("timeout_ms = inf", "names.toml: timeout_ms must be 0 or more, below"),
+        ("batching = { max_size = 0 }", "batching.max_size"),
+        ("batching = { window_us = nan }", "batching.window_us"),
     ],
 )
 def test_settings_that_are_wrong(tmp_path: Path, settings: str, text: str) -> None:
@@ -224,13 +229,15 @@ async def test_what_nobody_reads_is_told_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "wrods.toml").write_text('priority = "high"')
+    save(tmp_path, "shout", times(2)).rename(tmp_path / "SHOUT.NNM")
     async with runtime() as rt, ModelServer(rt, folder=tmp_path, options=QUIET) as server:
         texts = [record.getMessage() for record in caplog.records]
-        assert len(texts) == 2
+        assert len(texts) == 3
         assert texts[0].endswith(
             "has no models, which are files that end in .tflite, .onnx or .nnm"
         )
-        assert "wrods.toml: nobody reads these settings" in texts[1]
+        assert "SHOUT.NNM is not served: its name ends in .NNM, not in .nnm" in texts[1]
+        assert "wrods.toml: nobody reads these settings" in texts[2]
         caplog.clear()
         save(tmp_path, "words", times(2))
         for _ in range(2):
@@ -267,7 +274,9 @@ async def test_a_named_file_must_be_there_at_the_start(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("settings", ["version = ", f"labels = {'[' * 20_000}"])
-async def test_settings_that_break_leave_what_is_served(tmp_path: Path, settings: str) -> None:
+async def test_settings_that_break_leave_what_is_served(
+    tmp_path: Path, settings: str, caplog: pytest.LogCaptureFixture
+) -> None:
     save(tmp_path, "a", times(2), 'name = "words"\nversion = "3"')
     async with runtime() as rt, ModelServer(rt, folder=tmp_path, options=QUIET) as server:
         save(tmp_path, "a", times(2), settings)
@@ -277,6 +286,9 @@ async def test_settings_that_break_leave_what_is_served(tmp_path: Path, settings
         (entry,) = server.index(ready=True)
         assert (entry.name, entry.version) == ("words", "3")
         assert "a.toml" in entry.reason
+        assert [record.getMessage() for record in caplog.records].count(
+            f"model words, version 3: {entry.reason}"
+        ) == 1
 
 
 async def test_a_second_file_for_a_model_does_not_hide_it(tmp_path: Path) -> None:

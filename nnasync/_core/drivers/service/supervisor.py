@@ -172,9 +172,14 @@ class Supervisor:
 
     def _begun(self) -> ConnectedSession:
         """A session with a service that has greeted; one that is killed meanwhile is followed."""
+        last: NNError | None = None
         while True:
             try:
                 link = Link(self._source, self.name)
+            except DeviceUnavailable as error:
+                if last is None:
+                    raise
+                raise DeviceUnavailable(f"{error}; the last time {last}") from last
             except OSError as error:
                 text = f"{self.name}: no connection can be made: {error}"
                 raise ResourceExhaustedTransient(text) from error
@@ -186,7 +191,9 @@ class Supervisor:
                 if not isinstance(error, DeviceDied):
                     raise
                 if self._closed or not (self._source.restarts and link.peer.was_killed):
-                    raise DeviceUnavailable(f"{link.error} before it served") from error
+                    told = "; its standard error says why" if self._source.restarts else ""
+                    raise DeviceUnavailable(f"{link.error} before it served{told}") from error
+                last = link.error
 
     def _greeted(self, link: Link) -> ConnectedSession:
         with self._lock:
