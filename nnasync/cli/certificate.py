@@ -13,18 +13,18 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from nnasync.errors import InvalidArgument
 
 
-def check(certificate: Path | None, key: Path | None) -> None:
+def check(certificate: Path | None, key: Path | None, *, option: str = "--key") -> None:
     """Raises InvalidArgument where nothing can be served over TLS with these files in PEM format.
 
     The file of the certificate may have further certificates behind its own. It has the key, too,
-    where there is no `key`.
+    where there is no `key`, which the `option` names.
     """
     if certificate is None:
         if key is not None:
-            raise InvalidArgument(f"--key {key} needs the --certificate that it belongs to")
+            raise InvalidArgument(f"{option} {key} needs the --certificate that it belongs to")
         return
     key = key or certificate
-    if _certified_key(certificate) != _private_key(key).public_key():
+    if _certified_key(certificate) != _private_key(key, option).public_key():
         raise InvalidArgument(
             f"the key in {key} is not that of the certificate in {certificate}; where the file of "
             "the certificate has several, its own is the first"
@@ -42,7 +42,7 @@ def _certified_key(path: Path) -> object:
         raise InvalidArgument(f"{path} has no certificate in PEM format") from error
 
 
-def _private_key(path: Path) -> PrivateKeyTypes:
+def _private_key(path: Path, option: str) -> PrivateKeyTypes:
     content = _content(path)
     try:
         return load_pem_private_key(content, None)
@@ -52,7 +52,7 @@ def _private_key(path: Path) -> PrivateKeyTypes:
             f"`openssl pkey -in {path} -out FILE` makes"
         ) from error
     except (ValueError, UnsupportedAlgorithm) as error:
-        raise InvalidArgument(f"{path} has no private key in PEM format; see --key") from error
+        raise InvalidArgument(f"{path} has no private key in PEM format; see {option}") from error
 
 
 def _content(path: Path) -> bytes:

@@ -12,6 +12,7 @@ from typing import Any
 import anyio
 
 from nnasync import Options, Priority, open_runtime, run, serve
+from nnasync.cli import certificate
 from nnasync.cli.argument_types import device, positive
 from nnasync.cli.interruption import interruptible
 from nnasync.cli.text import HelpFormatter
@@ -71,11 +72,15 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument(
         "--certificate",
+        type=Path,
         metavar="FILE",
         help="encrypt what clients of --listen say: the certificate of this machine, in PEM format",
     )
     parser.add_argument(
-        "--private-key", metavar="FILE", help="its key, where the certificate has none beside it"
+        "--private-key",
+        type=Path,
+        metavar="FILE",
+        help="its key, where the certificate has none beside it",
     )
     parser.add_argument(
         "--cores", type=positive, metavar="N", help="executions that run at once (all cores)"
@@ -129,13 +134,14 @@ def _security(arguments: argparse.Namespace) -> dict[str, Any]:
         raise InvalidArgument("--listen and --socket are two places: one service has one")
     if arguments.listen is None and any(security.values()):
         raise InvalidArgument("--key-file, --certificate and --private-key need --listen")
+    certificate.check(arguments.certificate, arguments.private_key, option="--private-key")
     return security if arguments.listen is not None else {}
 
 
 def _place(arguments: argparse.Namespace, name: str) -> Path | str:
     """Returns where to listen; `name` is that of the device."""
     if arguments.listen is not None:
-        return f"tcp://{arguments.listen}"
+        return f"tcp://{arguments.listen.removeprefix('tcp://')}"
     if arguments.socket is not None:
         return Path(arguments.socket).expanduser().absolute()
     folder = os.environ.get("XDG_RUNTIME_DIR", "")

@@ -200,7 +200,7 @@ async def test_the_command(tmp_path: Path) -> None:
     key = tmp_path / "key"
     key.write_bytes(KEY)
     key.chmod(0o600)
-    command = ["device-service", "--device", rigs.REFERENCE, "--listen", "127.0.0.1:0"]
+    command = ["device-service", "--device", rigs.REFERENCE, "--listen", "tcp://127.0.0.1:0"]
     # A test may block while a process starts.
     with subprocess.Popen(  # noqa: ASYNC220
         [sys.executable, "-m", "nnasync", *command, "--key-file", str(key), "--cores", "1"],

@@ -155,6 +155,22 @@ def test_places_that_cannot_be(folder: Path, capsys: pytest.CaptureFixture[str])
     assert main(["device-service", "--device", "gpu"]) == 1
 
 
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--certificate", "nope.pem"], "cannot read nope.pem: No such file or directory"),
+        (["--private-key", "x.key"], "--private-key x.key needs the --certificate"),
+        (["--certificate", "pyproject.toml"], "pyproject.toml has no certificate in PEM format"),
+    ],
+)
+def test_files_that_encrypt_nothing(
+    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["--device", rigs.REFERENCE, "--listen", "127.0.0.1:0", *arguments]
+    assert main(["device-service", *given]) == 1
+    assert told in capsys.readouterr().err
+
+
 async def test_a_driver_that_is_not_installed_is_served(folder: Path) -> None:
     target = "nnasync._core.drivers.null:NullEngine"
     arguments = ["device-service", "--device", target, "--socket", str(folder / "null.socket")]
