@@ -59,6 +59,26 @@ def add_parser(commands: Any) -> None:
         metavar="PATH",
         help="where to listen (NAME.socket in $XDG_RUNTIME_DIR/nnasync or in the state folder)",
     )
+    _add_listening(parser)
+    parser.add_argument(
+        "--cores", type=positive, metavar="N", help="executions that run at once (all cores)"
+    )
+    parser.add_argument(
+        "--max-priority",
+        choices=[priority.name.lower() for priority in Priority],
+        default="high",
+        help="the highest priority that executions of a client get, whatever it asks for (high)",
+    )
+    parser.add_argument(
+        "--monitor",
+        action="store_true",
+        help="let `nnasync top` of this user show what clients do",
+    )
+    parser.set_defaults(command=_command)
+
+
+def _add_listening(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments for clients on other machines."""
     parser.add_argument(
         "--listen",
         metavar="HOST:PORT",
@@ -82,21 +102,6 @@ def add_parser(commands: Any) -> None:
         metavar="FILE",
         help="its key, where the certificate has none beside it",
     )
-    parser.add_argument(
-        "--cores", type=positive, metavar="N", help="executions that run at once (all cores)"
-    )
-    parser.add_argument(
-        "--max-priority",
-        choices=[priority.name.lower() for priority in Priority],
-        default="high",
-        help="the highest priority that executions of a client get, whatever it asks for (high)",
-    )
-    parser.add_argument(
-        "--monitor",
-        action="store_true",
-        help="let `nnasync top` of this user show what clients do",
-    )
-    parser.set_defaults(command=_command)
 
 
 def _command(arguments: argparse.Namespace) -> int:

@@ -114,7 +114,7 @@ def test_what_runs_goes_on_beside_a_crowd_and_its_thread_leaves_after_it(
     running = rig.submit(call, priority)
     call.reached()
     meter.busy = CROWDED
-    until(lambda: not rig.workers._neighbors._niceness.is_greater)
+    until(lambda: not rig.workers._neighbors.niceness.is_greater)
     waiting = rig.submit(Steps(permits=1), priority)
     assert nicer(rig) == [True]
     call.permit()

@@ -24,6 +24,7 @@ from collections.abc import Callable
 
 from nnasync._core.clock import EarliestAlarm, Watchdog, now_ns
 from nnasync._core.workers.belief import Belief
+from nnasync._core.workers.running import Running
 from nnasync._core.workers.worker_thread import Worker
 from nnasync.machine.meter import Busy, CpuMeter
 
@@ -63,19 +64,13 @@ class Neighbors:
     """Looks how busy other programs keep the cores while workers run executions."""
 
     def __init__(
-        self,
-        watchdog: Watchdog,
-        lock: threading.Lock,
-        niceness: Niceness,
-        is_running: Callable[[], object],
-        crowded: Callable[[], object],
+        self, watchdog: Watchdog, lock: threading.Lock, running: Running, *, nicer: bool
     ) -> None:
-        """`is_running` tells whether a worker runs an execution now.
-
-        `crowded` is called with the lock held when workers should no longer be nicer.
-        """
-        self._lock, self._niceness = lock, niceness
-        self._is_running, self._crowded = is_running, crowded
+        """`nicer` is whether workers are to be nicer at all."""
+        self.niceness = Niceness(is_wanted=nicer)
+        self.on_crowd: Callable[[], object] = lambda: None
+        """Called with the lock held when workers should no longer be nicer."""
+        self._lock, self._running = lock, running
         self._alarm = EarliestAlarm(watchdog, self._look)
         self._meter: CpuMeter | None = None
         self._has_begun = self._closed = False
@@ -83,7 +78,7 @@ class Neighbors:
     def begins(self) -> None:
         """Notes that a worker begins an execution; with the lock held."""
         self._has_begun = True
-        if self._niceness.is_wanted and not (self._alarm.is_armed or self._closed):
+        if self.niceness.is_wanted and not (self._alarm.is_armed or self._closed):
             self._alarm.arm(now_ns() + _PERIOD_NS)
 
     def close(self) -> None:
@@ -97,10 +92,10 @@ class Neighbors:
         busy = None if meter is None else meter.lap()
         with self._lock:
             self._alarm.rang()
-            goes_on = self._has_begun or bool(self._is_running())
+            goes_on = self._has_begun or len(self._running) > 0
             self._has_begun = False
-            if busy is not None and self._niceness.note(busy) and not self._niceness.is_greater:
-                self._crowded()
+            if busy is not None and self.niceness.note(busy) and not self.niceness.is_greater:
+                self.on_crowd()
             if goes_on:
                 self._meter = meter or CpuMeter()
                 if not self._closed:

@@ -17,7 +17,7 @@ from nnasync._core.workers.demotion import Demotion, LowOsPriority
 from nnasync._core.workers.helper_threads import HelperThreads
 from nnasync._core.workers.inline import InlineLane
 from nnasync._core.workers.loop_share import LoopShare
-from nnasync._core.workers.neighbors import Neighbors, Niceness
+from nnasync._core.workers.neighbors import Neighbors
 from nnasync._core.workers.refusals import closed, missed, stopped, unwatched
 from nnasync._core.workers.running import ALL, HANGS_AFTER_NS, LOW, REGULAR, Load, Running
 from nnasync._core.workers.surroundings import Surroundings
@@ -76,8 +76,8 @@ class Workers:
         self._scheduler.on_failure = self._policy_failed
         self._lock = renewed_in_child(threading.Lock())
         self._running, self._live = Running(), set[Task]()
-        niceness = Niceness(is_wanted=nicer)
-        self._crew = Crew(cores, self._demotion, niceness, self._work)
+        self._neighbors = Neighbors(watchdog, self._lock, self._running, nicer=nicer)
+        self._crew = Crew(cores, self._demotion, self._neighbors.niceness, self._work)
         self.inline = InlineLane(
             self._scheduler,
             self._lock,
@@ -94,8 +94,7 @@ class Workers:
         self.loop_share = LoopShare(*work, self._crew.idle_worker, self._low_worker)
         shared = watchdog, self._lock, self._demotion, self._running, self._crew.workers
         self._surroundings = Surroundings(*shared, lambda: self.inline.ns, self._low_worker)
-        alone = watchdog, self._lock, niceness, lambda: len(self._running)
-        self._neighbors = Neighbors(*alone, self._demotion.have_starter)
+        self._neighbors.on_crowd = self._demotion.have_starter
         self.helper_threads = HelperThreads(watchdog, tracer)
         belongs_to(tracer)  # Inline runs are on the thread of the loop.
         self._closed = False
@@ -105,8 +104,7 @@ class Workers:
         self._company = Company()
         close_at_exit(self)
         self._worker_runs = self._worker_ns = self._preemptions = 0
-        if vlog.is_on("execution") or vlog.is_on("manager"):
-            tracer.add(tracing.ExecutionLog())
+        _log_executions(tracer)
 
     @property
     def is_busy(self) -> bool:
@@ -567,3 +565,9 @@ class Workers:
         if not isinstance(job, Task):
             raise BadState("the workers were handed a job that is not a task")
         self.settle(job, missed(job))
+
+
+def _log_executions(tracer: Tracer) -> None:
+    """Has executions told in the log, where the environment asks for that."""
+    if vlog.is_on("execution") or vlog.is_on("manager"):
+        tracer.add(tracing.ExecutionLog())
