@@ -11,3 +11,8 @@ def make() -> NullEngine:
     """The factory."""
     MADE.append(NullEngine("counted"))
     return MADE[-1]
+
+
+def broken() -> NullEngine:
+    """A factory that finds no way to make its engine."""
+    raise ValueError("the card is upside down")

@@ -7,11 +7,13 @@ connection, or with SIGTERM.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import socket
 
 from nnasync._core.runtime import open_runtime, run
 from nnasync._core.service import lifeline
 from nnasync._core.service.acceptor import serve_connected
+from nnasync._core.service.apology import apologize
 from nnasync._core.service.limits import Limits
 from nnasync._core.service.process_resources import for_service, limit_memory, options_of
 from nnasync.errors import NNError
@@ -39,7 +41,13 @@ async def _serve(name: str, fd: int, settings: str) -> None:
     with socket.socket(fileno=fd) as sock:
         options = for_service(options_of(settings))
         limit_memory(options.isolated_limit_bytes)
-        async with open_runtime(devices=[name], options=options) as runtime:
+        async with contextlib.AsyncExitStack() as stack:
+            try:
+                opening = open_runtime(devices=[name], options=options)
+                runtime = await stack.enter_async_context(opening)
+            except NNError as error:
+                apologize(sock, error)
+                raise
             await serve_connected(runtime.devices[0], sock, Limits())
 
 
