@@ -5,12 +5,14 @@ arrays; a `BoundCall` runs. It knows nothing of coroutines, fences, deadlines or
 `nnasync._core.engine_device` gives it all of them.
 
 An engine may say what it spends time on: `with span(Phase.TRANSFORMATION, "pack the weights"):` is
-in the traces of its runtime, and does nothing where nobody traces.
+in the traces of its runtime, and does nothing where nobody traces. One whose library computes
+without the interpreter lock says so by `giving_way(library.run)`.
 """
 
 from typing import TYPE_CHECKING
 
 from nnasync._core.deferred import names
+from nnasync._core.giving_way import giving_way as giving_way
 from nnasync._core.workers import Given as Given
 from nnasync._core.workers import StopFlag as StopFlag
 from nnasync.device import Lowering as Lowering
@@ -59,6 +61,7 @@ __all__ = [
     "deliver",
     "fingerprint",
     "fit",
+    "giving_way",
     "operand_value",
     "problems",
     "resolved",
