@@ -24,7 +24,7 @@ import numpy as np
 
 from nnasync._core.endings import renewed_in_child
 from nnasync._core.plans.dense_copies import reads_in_place, write
-from nnasync._core.workers import ABORT, Given, StopFlag, contained
+from nnasync._core.workers import ABORT, Given, StopFlag, contained, stopped
 from nnasync.engine.contract import BoundCall, OutputBuffer, Plan, Target
 from nnasync.engine.problems import check_call
 from nnasync.errors import CallerError, Cancelled, DeviceError, GeneralFailure, NNError, Refused
@@ -277,9 +277,7 @@ class _GuardedCall(BoundCall):
         if stop.raised:
             self._is_midway = True
             return False
-        return self._fall_back(
-            GeneralFailure(f"{self._plan.name} stopped without having been asked to"), stop
-        )
+        return self._fall_back(stopped(self._plan.name), stop)
 
     def _fall_back(self, error: BaseException, stop: StopFlag) -> bool:
         """Runs on the reference from the start, unless the error is no failure of the device."""

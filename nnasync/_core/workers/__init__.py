@@ -36,6 +36,7 @@ the next call of a burst) wakes no other thread: the worker that settles takes i
 """
 
 from nnasync._core.workers.helper_threads import HelperThreads as HelperThreads
+from nnasync._core.workers.refusals import stopped as stopped
 from nnasync._core.workers.task import ABORT as ABORT
 from nnasync._core.workers.task import GO as GO
 from nnasync._core.workers.task import YIELD as YIELD

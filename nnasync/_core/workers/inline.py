@@ -34,11 +34,11 @@ from nnasync._core.workers.admission import (
     pays_to_spread,
     quickest,
 )
+from nnasync._core.workers.refusals import stopped
 from nnasync._core.workers.running import Load
 from nnasync._core.workers.task import Call, Given, StopFlag, Task, contained, shielded
 from nnasync._core.workers.turns import NO_TASK, Turn, Turns
 from nnasync.errors import (
-    GeneralFailure,
     MissedDeadlinePersistent,
     MissedDeadlineTransient,
     because,
@@ -238,7 +238,7 @@ class InlineLane:
         if not finished:
             here.spend(now_ns() - started_ns)
             shielded(call.rewind)
-            raise GeneralFailure(f"{name} stopped without having been asked to")
+            raise stopped(name)
         ended_ns = now_ns()
         duration_ns = ended_ns - started_ns
         took_ns = duration_ns * 1.0

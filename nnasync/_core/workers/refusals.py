@@ -34,9 +34,12 @@ def unwatched(error: Exception) -> NNError:
     return no_thread(f"no thread to watch deadlines: {error}")
 
 
-def stopped(task: Task) -> GeneralFailure:
+def stopped(name: str) -> GeneralFailure:
     """Returns the error of an execution whose run ended early though nobody had stopped it."""
-    return GeneralFailure(f"{task.name} stopped without having been asked to")
+    return GeneralFailure(
+        f"{name} stopped without having been asked to: `run` of its driver gave False or nothing, "
+        "where True means that it ran to the end"
+    )
 
 
 def missed(task: Task) -> MissedDeadline:

@@ -532,10 +532,11 @@ class Workers:
         task.finished = finished
         if task.alarm is not None:
             task.alarm.disarm()
+        error = None if finished else failure or stopped(task.name)
         try:
             if finished and ended_ns >= task.deadline_ns:
                 self._expire(task)
-            elif task.fence.signal() if finished else task.fence.fail(failure or stopped(task)):
+            elif task.fence.signal() if error is None else task.fence.fail(error):
                 for hook in self.tracer.task_answered:
                     hook(task, task.fence.error)
         finally:
