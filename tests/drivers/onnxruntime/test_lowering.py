@@ -86,6 +86,28 @@ def test_agrees_with_the_reference(name: str, type: OperandType) -> None:
         assert np.abs(got.astype(int) - wanted.astype(int)).max() <= 1
 
 
+@pytest.mark.parametrize("type", [Q8, Q8S], ids=lambda type: type.name)
+@pytest.mark.parametrize(("corners", "half"), [(False, False), (True, False), (False, True)])
+@pytest.mark.parametrize("nchw", [False, True])
+@pytest.mark.parametrize("sizes", [(12, 12), (9, 4), (3, 17), (6, 6)])
+def test_bilinear_bytes_are_cut_off(
+    type: OperandType, corners: bool, half: bool, nchw: bool, sizes: tuple[int, int]
+) -> None:
+    """But for whole ones, which the reference has just below a whole number here and there."""
+
+    def resized(b: nn.ModelBuilder, x: Any) -> object:
+        kind = OperationType.RESIZE_BILINEAR
+        return b.operation(kind, x, sizes[1], sizes[0], nchw, corners, half)
+
+    model = build(type, (2, 6, 6, 6), resized)
+    inputs = samples(model)
+    (got,) = run(OnnxRuntimeEngine(), model, inputs)
+    (wanted,) = run(ReferenceEngine(), model, inputs)
+    apart = np.abs(got.astype(int) - wanted.astype(int))
+    assert apart.max() <= 1
+    assert np.count_nonzero(apart) <= apart.size // 10
+
+
 def gathering() -> Model:
     builder = nn.ModelBuilder("rows")
     places = builder.input("places", (2, 2), type=OperandType.TENSOR_INT32)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from nnasync._core.drivers.onnxruntime.lowering.call import OperationCall, OrtUnsupported
 from nnasync._core.drivers.onnxruntime.lowering.emitter import Emitter, shifted
 from nnasync.hal import OperandType, OperationType, Shape, is_quantized
-from nnasync.kernels import Tensor
+from nnasync.kernels import Tensor, quantized_range
 from nnasync.kernels.windows.window import (
     Window,
     filter_window,
@@ -26,6 +27,8 @@ Lower = Callable[[Emitter, OperationCall], None]
 
 _CONVOLUTION, _DEPTHWISE = (0, 3, 1, 2), (3, 0, 1, 2)
 _PER_CHANNEL = OperandType.TENSOR_QUANT8_SYMM_PER_CHANNEL
+_TINY = 2.0**-14
+"""How far below a whole number a bilinear result may be by rounding, in steps."""
 
 
 def _image(emitter: Emitter, call: OperationCall) -> str:
@@ -206,16 +209,41 @@ def _resize(mode: str) -> Lower:
                 raise OrtUnsupported("takes the nearest pixel of half pixel centers")
             rounding = "round_prefer_ceil" if corners else "floor"
         target: Shape = (shape[0], shape[3], *sizes)
+        cuts = mode == "linear" and is_quantized(call.result.type)
+        image = _raw_image(emitter, call) if cuts else _image(emitter, call)
         name = emitter.node(
             "Resize",
-            [_image(emitter, call), "", "", emitter.integers(target)],
+            [image, "", "", emitter.integers(target)],
             mode=mode,
             coordinate_transformation_mode=form,
             nearest_mode=rounding,
         )
-        _give_image(emitter, call, name)
+        if cuts:
+            _give_cut_off(emitter, call, name)
+        else:
+            _give_image(emitter, call, name)
 
     return lower
+
+
+def _raw_image(emitter: Emitter, call: OperationCall) -> str:
+    """Input 0 of bytes as floats from 0 to 255, whatever they stand for, with channels first."""
+    name = emitter.whole(call.inputs[0], first=not is_nchw(call.arguments))
+    return emitter.dequantized(name, _in_steps(call.tensor(0)))
+
+
+def _give_cut_off(emitter: Emitter, call: OperationCall, name: str) -> None:
+    """Make floats from 0 to 255 the output's bytes: the next lower whole number."""
+    shift = emitter.constant(np.asarray(_TINY - 0.5, np.float32))
+    inputs = [emitter.node("Add", [name, shift]), *emitter.scale_of(_in_steps(call.result))]
+    bytes_ = emitter.node("QuantizeLinear", inputs)
+    emitter.give(call.outputs[0], bytes_, first=not is_nchw(call.arguments))
+
+
+def _in_steps(tensor: Tensor) -> Tensor:
+    """Returns a quantized tensor whose lowest byte stands for 0 and the next for 1."""
+    lowest, _ = quantized_range(tensor.type)
+    return msgspec.structs.replace(tensor, scale=1.0, zero_point=lowest, value=None)
 
 
 LOWERINGS: dict[int | tuple[str, int], Lower] = {
