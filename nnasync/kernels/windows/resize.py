@@ -72,7 +72,7 @@ def _signatures(types: dict[OperandType, HalVersion], *, layout: bool) -> list[S
     return found
 
 
-class _Places(Struct, frozen=True):
+class Places(Struct, frozen=True):
     """How the pixels of one axis of the output lie over those of the input."""
 
     input: int
@@ -148,13 +148,13 @@ def _infer(arguments: Arguments) -> list[Tensor]:
     return [msgspec.structs.replace(result, scale=source.scale, zero_point=source.zero_point)]
 
 
-def _places(arguments: Arguments) -> tuple[_Places, _Places]:
+def _places(arguments: Arguments) -> tuple[Places, Places]:
     """Rows and columns of the output over those of the input."""
     first = position(arguments, "align_corners")
     flags = arguments.flag(first), arguments.flag(first + 1)
     height, width = _sizes(arguments)
     shape = image_shape(arguments)
-    return _Places(shape[1], height, *flags), _Places(shape[2], width, *flags)
+    return Places(shape[1], height, *flags), Places(shape[2], width, *flags)
 
 
 def _prepare_nearest(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:

@@ -108,6 +108,26 @@ def test_bilinear_bytes_are_cut_off(
     assert np.count_nonzero(apart) <= apart.size // 10
 
 
+@pytest.mark.parametrize("type", TYPES, ids=lambda type: type.name)
+@pytest.mark.parametrize("corners", [False, True])
+@pytest.mark.parametrize("nchw", [False, True])
+@pytest.mark.parametrize("sizes", [(6, 6), (12, 18), (8, 49), (1, 11), (4, 1008)])
+def test_the_nearest_pixel_is_that_of_the_rule(
+    type: OperandType, corners: bool, nchw: bool, sizes: tuple[int, int]
+) -> None:
+    """Where the engine divides by a rounded scale, 7 may become 6.9999995, whose floor is 6."""
+
+    def resized(b: nn.ModelBuilder, x: Any) -> object:
+        kind = OperationType.RESIZE_NEAREST_NEIGHBOR
+        return b.operation(kind, x, sizes[1], sizes[0], nchw, corners, False)
+
+    model = build(type, (1, 14, 14, 14), resized)
+    inputs = samples(model)
+    (got,) = run(OnnxRuntimeEngine(), model, inputs)
+    (wanted,) = run(ReferenceEngine(), model, inputs)
+    assert (got == wanted).all()
+
+
 def gathering() -> Model:
     builder = nn.ModelBuilder("rows")
     places = builder.input("places", (2, 2), type=OperandType.TENSOR_INT32)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -12,6 +12,7 @@ from nnasync._core.drivers.onnxruntime.lowering.call import OperationCall, OrtUn
 from nnasync._core.drivers.onnxruntime.lowering.emitter import Emitter, shifted
 from nnasync.hal import OperandType, OperationType, Shape, is_quantized
 from nnasync.kernels import Tensor, quantized_range
+from nnasync.kernels.windows.resize import Places
 from nnasync.kernels.windows.window import (
     Window,
     filter_window,
@@ -203,11 +204,13 @@ def _resize(mode: str) -> Lower:
         result = call.result.shape
         sizes = result[2:] if is_nchw(call.arguments) else result[1:3]
         form = "align_corners" if corners else "half_pixel" if half else "asymmetric"
-        rounding = "floor"
         if mode == "nearest":
             if half:
                 raise OrtUnsupported("takes the nearest pixel of half pixel centers")
-            rounding = "round_prefer_ceil" if corners else "floor"
+            axes = [Places(a, b, corners, half) for a, b in zip(shape[1:3], sizes, strict=True)]
+            if not all(_takes_nearest(axis) for axis in axes):
+                _give_nearest(emitter, call, axes)
+                return
         target: Shape = (shape[0], shape[3], *sizes)
         cuts = mode == "linear" and is_quantized(call.result.type)
         image = _raw_image(emitter, call) if cuts else _image(emitter, call)
@@ -216,7 +219,7 @@ def _resize(mode: str) -> Lower:
             [image, "", "", emitter.integers(target)],
             mode=mode,
             coordinate_transformation_mode=form,
-            nearest_mode=rounding,
+            nearest_mode="floor",
         )
         if cuts:
             _give_cut_off(emitter, call, name)
@@ -224,6 +227,26 @@ def _resize(mode: str) -> Lower:
             _give_image(emitter, call, name)
 
     return lower
+
+
+def _takes_nearest(axis: Places) -> bool:
+    """Returns whether the engine, which divides by the scale, takes the pixels of the rule."""
+    if axis.align_corners:
+        return axis.input == axis.output
+    places = np.arange(axis.output, dtype=np.float32)
+    taken = np.floor(places / (np.float32(axis.output) / np.float32(axis.input)))
+    return bool((np.minimum(taken, axis.input - 1) == axis.nearest).all())
+
+
+def _give_nearest(emitter: Emitter, call: OperationCall, axes: Sequence[Places]) -> None:
+    """Look pixels up at known places, row by row and column by column."""
+    first = not is_nchw(call.arguments)
+    name = emitter.whole(call.inputs[0], first=first)
+    for number, axis in enumerate(axes, 2):
+        if axis.input != axis.output:
+            places = emitter.constant(axis.nearest.astype(np.int64))
+            name = emitter.node("Gather", [name, places], axis=number)
+    emitter.give(call.outputs[0], name, first=first)
 
 
 def _raw_image(emitter: Emitter, call: OperationCall) -> str:
