@@ -177,6 +177,26 @@ def test_comparisons(type: OperandType) -> None:
     check(model_of(build))
 
 
+@pytest.mark.parametrize("type", BYTES, ids=lambda type: type.name)
+@pytest.mark.parametrize("scale", [1.3932846784591675, 0.05, 1.0232356786727905])
+def test_computed_bytes_are_compared_exactly(type: OperandType, scale: float) -> None:
+    """The same numbers, or zeros of two scales: both in bytes that nobody else reads."""
+    zero_point = 118 if type == U8 else -10
+
+    def build(m: nn.ModelBuilder) -> Sequence[Value]:
+        x = m.input("x", (1, 1, 2, 200), type=type, scale=scale, zero_point=zero_point)
+        same = m.operation(OperationType.AVERAGE_POOL_2D, x, 1, 1, 1, 1, 1, 0)
+        zeros = m.operation(OperationType.SUB, x, x, 0, **output(type, 0.7))
+        some = m.input("some", (200,), type=type, scale=0.3, zero_point=zero_point)
+        return [
+            m.operation(OperationType.EQUAL, same, x),
+            m.operation(OperationType.GREATER_EQUAL, some, zeros),
+            m.operation(OperationType.LESS, zeros, some),
+        ]
+
+    check(model_of(build))
+
+
 def test_logic_and_selection() -> None:
     def build(m: nn.ModelBuilder) -> Sequence[Value]:
         p, q = (given(m, OperandType.TENSOR_BOOL8, 2, 4, name=name) for name in "pq")

@@ -124,16 +124,29 @@ def _comparison(name: str) -> Lower:
         if arguments.tensor(0).type in BOOLEANS and name not in ("equal", "not_equal"):
             raise OpenVinoUnsupported("an order of booleans is not lowered")
 
+        quantized = is_quantized(arguments.tensor(0).type)
+
         def build(scope: Scope) -> Result:
             def apply(nodes: Sequence[Node]) -> Node:
-                first, second = (scope.as_stored(node, place) for place, node in enumerate(nodes))
+                prepare = _dequantized if quantized else Scope.as_stored
+                first, second = (prepare(scope, node, place) for place, node in enumerate(nodes))
                 return getattr(scope.op, name)(first, second)
 
-            return pointwise(scope, (0, 1), apply, real=True)
+            return pointwise(scope, (0, 1), apply, real=not quantized)
 
         return one(build)
 
     return lower
+
+
+def _dequantized(scope: Scope, node: Node, position: int) -> Node:
+    """An input's whole numbers times its scale, the same for the same numbers wherever they are.
+
+    OpenVINO makes one operation of a quantization and a product, whose zero is not quite zero;
+    the rounding between keeps them apart.
+    """
+    whole = scope.op.round(node, "half_to_even")
+    return scope.op.multiply(whole, scope.number(scope.tensor(position).scale))
 
 
 def _logic(name: str, inputs: int) -> Lower:
