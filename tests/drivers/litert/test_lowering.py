@@ -300,6 +300,18 @@ def test_averages_of_bytes_are_exact(
 
 
 @pytest.mark.parametrize("data", ALL)
+@pytest.mark.parametrize("corners", [False, True])
+@pytest.mark.parametrize("sizes", [(1008, 2), (5, 1008), (418, 3), (600, 600)])
+def test_the_nearest_pixel_is_that_of_the_rule(
+    data: OperandType, corners: bool, sizes: tuple[int, int]
+) -> None:
+    """The engine has 16 bits for the scale of bytes, too few for the last pixels of long rows."""
+    parameters = (*sizes, False, corners, False)
+    model = model_of(O.RESIZE_NEAREST_NEIGHBOR, data, ((1, 5, 209, 1),), parameters, LIKE)
+    agree(model, criterion=Criterion())
+
+
+@pytest.mark.parametrize("data", ALL)
 def test_select_brings_both_to_one_scale(data: OperandType) -> None:
     builder = nn.ModelBuilder("select")
     condition = builder.input("condition", (2, 9), type=B8)

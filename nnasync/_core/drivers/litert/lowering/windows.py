@@ -19,6 +19,7 @@ from nnasync._core.drivers.litert.node import Node
 from nnasync._core.drivers.litert.operands import reshaped, retyped
 from nnasync.hal import ChannelQuant, OperandType, OperationType, is_quantized
 from nnasync.kernels import Tensor
+from nnasync.kernels.windows.resize import Places
 from nnasync.kernels.windows.window import filter_window
 
 _Q8, _Q8S = OperandType.TENSOR_QUANT8_ASYMM, OperandType.TENSOR_QUANT8_ASYMM_SIGNED
@@ -202,7 +203,17 @@ def _resize(graph: LiteRTGraph, node: Node) -> None:
         graph.emit(type.name, [source, size], [target], _RESIZES[type], options)
 
     def body(source: int, given: Tensor, target: int, wanted: Tensor) -> None:
-        if not is_quantized(given.type) or type == OperationType.RESIZE_NEAREST_NEIGHBOR:
+        if type == OperationType.RESIZE_NEAREST_NEIGHBOR:
+            sides = zip(given.shape[1:3], wanted.shape[1:3], strict=True)
+            axes = [
+                Places(*each, options["AlignCorners"], options["HalfPixelCenters"])
+                for each in sides
+            ]
+            if all(_takes_nearest(axis, given) for axis in axes):
+                resized(source, target, wanted)
+            else:
+                _look_up(graph, source, given, target, axes)
+        elif not is_quantized(given.type):
             resized(source, target, wanted)
         else:
             in_type(graph, _Q8, interpolated)(source, given, target, wanted)
@@ -215,6 +226,25 @@ def _resize(graph: LiteRTGraph, node: Node) -> None:
         graph.emit("CAST", [mixed], [target], "CastOptions")
 
     channels_last(graph, node, body)
+
+
+def _takes_nearest(axis: Places, image: Tensor) -> bool:
+    """Returns whether the engine, with 16 bits for the scale of bytes, takes the right pixels."""
+    if not is_quantized(image.type) or axis.align_corners or axis.half_pixel_centers:
+        return True
+    taken = np.arange(axis.output) * ((axis.input << 16) // axis.output + 1) >> 16
+    return bool((np.minimum(taken, axis.input - 1) == axis.nearest).all())
+
+
+def _look_up(
+    graph: LiteRTGraph, source: int, image: Tensor, target: int, axes: Sequence[Places]
+) -> None:
+    """Copy the pixels at known places, row by row and then column by column."""
+    height, width = axes
+    rows = graph.like(image, (image.shape[0], height.output, *image.shape[2:]))
+    for dimension, axis, given, taken in ((1, height, source, rows), (2, width, rows, target)):
+        places = graph.constant(axis.nearest.astype(np.int32))
+        graph.emit("GATHER", [given, places], [taken], "GatherOptions", {"Axis": dimension})
 
 
 LOWERINGS: Mapping[OperationType, Lower] = {
