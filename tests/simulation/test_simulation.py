@@ -15,7 +15,7 @@ from nnasync._core.workers.crew import Crew
 from nnasync._core.workers.worker_thread import Worker
 from nnasync.hal import Priority
 from tests.simulation import calls, deaths, play
-from tests.simulation.threads import Lock, Thread, inside
+from tests.simulation.threads import Condition, Lock, Thread, inside
 from tests.simulation.world import Faults, Stuck, World
 
 SHORT = 40
@@ -88,6 +88,21 @@ def test_a_world_ends_the_threads_that_are_left() -> None:
         lock.acquire()
         thread = Thread(world, target=lock.acquire, daemon=True)
         thread.start()
+    assert thread.really_join()
+
+
+def test_a_world_ends_threads_that_wait_for_a_condition() -> None:
+    world = World(0)
+    with inside(world):
+        changed = Condition(world)
+
+        def wait() -> None:
+            with changed:
+                changed.wait()
+
+        thread = Thread(world, target=wait, daemon=True)
+        thread.start()
+        world.wait(lambda: bool(changed._waiting))
     assert thread.really_join()
 
 

@@ -108,8 +108,10 @@ class Condition:
     def __enter__(self) -> bool:
         return self._lock.acquire()
 
-    def __exit__(self, *exception: object) -> None:
-        self._lock.release()
+    def __exit__(self, kind: object, *exception: object) -> None:
+        # Who is abandoned in a wait has no lock to free.
+        if kind is not Abandoned:
+            self._lock.release()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait to be notified; whether that was so in time."""
