@@ -37,7 +37,7 @@ The layers, top to bottom; a module imports only from rows below its own:
     fences, memory, cache, scheduler, machine    sync fences; pools; kept files; who is next; costs
     wakeup                                     from threads into loops
     giving_way                                 workers that have real time but while engines compute
-    tracing, clock, lag, timeslice, os_threads, packages, engine_packages, child_process, heap
+    tracing, clock, lag, timeslice, os_threads, packages, engine_packages, kin, child_process, heap
     real_time   the system's real-time priority for threads that deadlines hang on
     arguments                                  checks of what users give
     errors, callbacks                          the exception tree; callbacks that raise

@@ -48,7 +48,7 @@ LAYERS = [  # from the top; a module may import modules of the rows below its ow
     {"giving_way"},
     {
         *("tracing", "clock", "lag", "timeslice", "os_threads", "packages", "engine_packages"),
-        *("child_process", "heap"),
+        *("kin", "child_process", "heap"),
     },
     {"real_time"},
     {"arguments"},

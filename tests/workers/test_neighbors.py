@@ -58,6 +58,16 @@ def test_what_is_no_crowd(busy: Busy) -> None:
     assert Rule().after(busy, 10)
 
 
+def test_other_processes_of_the_application_are_no_crowd() -> None:
+    rule = Rule().niceness
+    for _ in range(10):
+        rule.note(CROWDED, kin_cores=0.9)
+    assert rule.is_greater
+    for _ in range(2):
+        rule.note(CROWDED, kin_cores=0.7)
+    assert not rule.is_greater
+
+
 def test_where_it_is_not_wanted_nobody_is_nicer() -> None:
     assert not Niceness(is_wanted=False).is_greater
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import socket
 
+from nnasync._core.kin import KIN
 from nnasync._core.runtime import open_runtime, run
 from nnasync._core.service import lifeline
 from nnasync._core.service.acceptor import serve_connected
@@ -30,6 +32,7 @@ def main() -> str | None:
     parser.add_argument("--settings", metavar="JSON", default="{}")
     arguments = parser.parse_args()
     lifeline.hold(arguments.lifeline)
+    KIN.joins(os.getppid())
     try:
         run(_serve, arguments.device, arguments.connected, arguments.settings)
     except NNError as error:

@@ -13,8 +13,9 @@ the lock, off the core, and leave it then to whoever is next.
 Beside other programs that keep the cores busy the lower weight is paid for: the worker has a
 quarter of a core then, instead of half of it. So workers are nicer only while others leave room.
 Every fifth of a second, as long as workers run executions, the processor time of everybody else is
-measured: two looks in a row at crowded cores, and two seconds without, change it. A thread cannot
-become less nice again without a privilege: other threads take over (`crew`).
+measured, but for other processes of the same application, whose workers are as nice. Two looks in a
+row at crowded cores, and two seconds without, change it. A thread cannot become less nice again
+without a privilege: other threads take over (`crew`).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import threading
 from collections.abc import Callable
 
 from nnasync._core.clock import EarliestAlarm, Watchdog, now_ns
+from nnasync._core.kin import KIN
 from nnasync._core.workers.belief import Belief
 from nnasync._core.workers.running import Running
 from nnasync._core.workers.worker_thread import Worker
@@ -53,9 +55,12 @@ class Niceness:
         """Returns whether a thread has the wrong niceness by now."""
         return worker.nicer is not self.is_greater
 
-    def note(self, busy: Busy) -> bool:
-        """Takes in how busy the cores were; returns whether other threads should take over."""
-        foreign_cores = (busy.machine - busy.stolen - busy.process) * busy.cores
+    def note(self, busy: Busy, kin_cores: float = 0.0) -> bool:
+        """Takes in how busy the cores were; returns whether other threads should take over.
+
+        `kin_cores` is how many of them other processes of the same application used.
+        """
+        foreign_cores = (busy.machine - busy.stolen - busy.process) * busy.cores - kin_cores
         crowded = busy.machine >= _FULL and foreign_cores >= _FOREIGN_CORES
         return self._crowd.note(speaks_for=crowded)
 
@@ -73,6 +78,7 @@ class Neighbors:
         self._lock, self._running = lock, running
         self._alarm = EarliestAlarm(watchdog, self._look)
         self._meter: CpuMeter | None = None
+        self._kin: tuple[int, dict[int, int]] = 0, {}
         self._has_begun = self._closed = False
 
     def begins(self) -> None:
@@ -89,12 +95,13 @@ class Neighbors:
     def _look(self) -> None:
         """Looks once, as the callback of an alarm; takes the lock."""
         meter = self._meter
-        busy = None if meter is None else meter.lap()
+        busy, kin_cores = None if meter is None else meter.lap(), self._kin_cores()
         with self._lock:
             self._alarm.rang()
             goes_on = self._has_begun or len(self._running) > 0
             self._has_begun = False
-            if busy is not None and self.niceness.note(busy) and not self.niceness.is_greater:
+            changes = busy is not None and self.niceness.note(busy, kin_cores)
+            if changes and not self.niceness.is_greater:
                 self.on_crowd()
             if goes_on:
                 self._meter = meter or CpuMeter()
@@ -102,3 +109,10 @@ class Neighbors:
                     self._alarm.arm(now_ns() + _PERIOD_NS)
             else:
                 self._meter = None
+
+    def _kin_cores(self) -> float:
+        """Returns how many cores other processes of the application used since the last look."""
+        before_ns, before = self._kin
+        now, ran = self._kin = now_ns(), KIN.ran_ns()
+        used_ns = sum(ns - before.get(pid, ns) for pid, ns in ran.items())
+        return used_ns / max(now - before_ns, 1)

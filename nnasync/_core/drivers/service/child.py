@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
+from nnasync._core.kin import KIN
 from nnasync._core.wire.connection import Connection, Transport, close_all, peer_pid, peer_uid
 from nnasync._core.wire.model_transfer import Offer
 from nnasync.errors import DeviceUnavailable
@@ -206,6 +207,7 @@ class _ChildPeer(Peer):
         """`lifeline` is the read end of a pipe that the process holds (`service.lifeline`)."""
         super().__init__(sock)
         self._process = process
+        KIN.joins(process.pid)
         self._remark = remark
         self._exit_fd = -1
         self.death_fds = (lifeline,)
@@ -249,6 +251,7 @@ class _ChildPeer(Peer):
         self._process.wait()
         if is_dying:
             exit_reason = self.exit_reason(0)
+        KIN.leaves(self._process.pid)
         close_all(self.death_fds)
         self._exit_fd, self.death_fds = -1, ()
         return exit_reason
