@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 
 import numpy as np
@@ -12,9 +13,11 @@ import pytest
 
 import nnasync as nn
 from nnasync._core.drivers.openvino import OpenVinoEngine
+from nnasync._core.drivers.openvino.infer_requests import InferRequest
 from nnasync._core.drivers.openvino.plan import OpenVinoPlan
 from nnasync._core.drivers.openvino.saturation import lacks_wide_sums
 from nnasync._core.model.graph import Value
+from nnasync._core.real_time import REAL_TIME
 from nnasync._core.workers import StopFlag
 from nnasync.conformance import driver_facts
 from nnasync.engine import CacheFiles, Lowering, LoweringEngine, OutputBuffer
@@ -136,8 +139,11 @@ def test_an_input_may_not_be_omitted(plan: OpenVinoPlan) -> None:
 
 
 def test_an_input_of_another_shape_is_the_engines_fault(plan: OpenVinoPlan) -> None:
-    with pytest.raises(GeneralFailure, match="OpenVINO"):
-        plan.bind([np.zeros((5, 3), np.float32)], [np.zeros((2, 3), np.float32)])
+    call = plan.bind([np.zeros((5, 3), np.float32)], [np.zeros((2, 3), np.float32)])
+    for _ in range(2):
+        with pytest.raises(GeneralFailure, match="OpenVINO failed binding memory"):
+            call.run(StopFlag())
+    assert plan.bind([np.zeros((2, 3), np.float32)], [np.zeros((2, 3), np.float32)]).run(StopFlag())
 
 
 def test_a_stopped_run_does_not_start(plan: OpenVinoPlan) -> None:
@@ -190,6 +196,30 @@ def test_the_first_run_can_be_interrupted_whatever_its_length() -> None:
     assert call.run(StopFlag())
     assert (y == 0).all()
     assert plan.is_long
+
+
+def test_memory_is_bound_without_the_network() -> None:
+    plan = OpenVinoEngine().compile(model_of(square), FAST, PRECISE)
+    x, y = np.full((2, 3), 3, np.float32), np.zeros((2, 3), np.float32)
+    network = plan.networks.all[0]
+    network.compiled, compiled = None, network.compiled  # The engine waits for runs under way.
+    call = plan.bind([x], [y])
+    network.compiled = compiled
+    assert call.run(StopFlag())
+    assert (y == 9).all()
+
+
+@pytest.mark.parametrize("real_time", [False, True])
+def test_a_request_that_is_dropped_is_gone_at_once(
+    plan: OpenVinoPlan, monkeypatch: pytest.MonkeyPatch, real_time: bool
+) -> None:
+    monkeypatch.setattr(REAL_TIME, "is_wanted", real_time)
+    array = np.zeros((2, 3), np.float32)
+    request = InferRequest(plan.compiled, [array], [array.copy()])
+    dropped = weakref.ref(request.infer)
+    request.infer()
+    del request
+    assert dropped() is None
 
 
 class Armed(StopFlag):

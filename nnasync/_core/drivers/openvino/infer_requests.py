@@ -29,14 +29,15 @@ class InferRequest:
             request.set_output_tensor(place, _tensor(array))
         inner = request_type()
         infer = partial(inner.infer, request, {}, share_outputs=True, decode_strings=False)
-        self.start: Callable[[], object] = partial(inner.start_async, request, {}, None)
-        self.wait: Callable[[], object] = partial(inner.wait, request)
+        start: Callable[[], object] = partial(inner.start_async, request, {}, None)
+        wait: Callable[[], object] = partial(inner.wait, request)
+        self.start, self.wait = start, wait
         self.wait_for: Callable[[int], bool] = partial(inner.wait_for, request)
         self.cancel: Callable[[], object] = request.cancel
 
         def apart() -> None:
-            self.start()
-            self.wait()
+            start()
+            wait()
 
         self.infer: Callable[[], object] = giving_way(infer, apart)
 

@@ -79,8 +79,7 @@ class OpenVinoPlan(Plan):
                 raise InvalidArgument(f"input {place} must not be omitted on this device")
             arrays.append(array)
         targets = fit(outputs, self.output_shapes)
-        with faults("binding memory"):
-            return OpenVinoCall(self, arrays, targets)
+        return OpenVinoCall(self, arrays, targets)
 
     def exported(self) -> memoryview:
         """The compiled network with its weights, in the form of the engine.
@@ -114,6 +113,9 @@ def _copied(compiled: Any, read: Callable[[Any], Network], blob: Any) -> Network
 class OpenVinoCall(BoundCall):
     """Requests bound to arrays, one for each network; used by one thread at a time.
 
+    A request is made when a run has taken its network: the engine makes none while another run is
+    under way there, and who binds memory would wait for that, however little its priority.
+
     While runs of its plan take long, or nobody knows, it can be interrupted; short ones go without,
     which is cheaper. The first of a network that was imported goes without: it is waited for.
     """
@@ -128,8 +130,7 @@ class OpenVinoCall(BoundCall):
         self._targets = tuple(targets)
         networks = plan.networks
         self._take, self._give_back = networks.take, networks.give_back
-        shared = InferRequest(networks.all[0].compiled, arrays, targets)
-        self._requests = {0: shared, SHARED: shared}
+        self._requests: dict[int, InferRequest] = {}
 
     def run(self, stop: StopFlag, given: Given = None) -> bool:
         """Runs to the end; False where it was interrupted."""
@@ -166,9 +167,12 @@ class OpenVinoCall(BoundCall):
 
     def _request_on(self, number: int) -> InferRequest:
         """The request of a network on which this call has not run yet."""
-        network = self._plan.networks.all[number]
-        request = InferRequest(network.compiled, self._arrays, self._targets)
+        network = self._plan.networks.all[max(number, 0)]
+        with faults("binding memory"):
+            request = InferRequest(network.compiled, self._arrays, self._targets)
         self._requests[number] = request
+        if number <= 0:
+            self._requests[0] = self._requests[SHARED] = request
         return request
 
     def _run_timed(self, number: int, request: InferRequest, stop: StopFlag) -> bool:
