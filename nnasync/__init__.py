@@ -38,7 +38,7 @@ The layers, top to bottom; a module imports only from rows below its own:
     wakeup                                     from threads into loops
     giving_way                                 workers that have real time but while engines compute
     tracing, clock, lag, timeslice, os_threads, packages, engine_packages, kin, child_process, heap
-    real_time   the system's real-time priority for threads that deadlines hang on
+    real_time, sole_wait   the system's real-time priority for threads; how a task waits
     arguments                                  checks of what users give
     errors, callbacks                          the exception tree; callbacks that raise
     hal                                        the words of HAL 1.3

@@ -50,7 +50,7 @@ LAYERS = [  # from the top; a module may import modules of the rows below its ow
         *("tracing", "clock", "lag", "timeslice", "os_threads", "packages", "engine_packages"),
         *("kin", "child_process", "heap"),
     },
-    {"real_time"},
+    {"real_time", "sole_wait"},
     {"arguments"},
     {"errors", "callbacks"},
     {"hal"},

@@ -26,6 +26,7 @@ from nnasync._core.clock import now_ns
 from nnasync._core.deferred import deferred
 from nnasync._core.endings import joined_at_exit, renewed_in_child
 from nnasync._core.lag import Lag
+from nnasync._core.sole_wait import SoleWait
 from nnasync.tracing import Tracer
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ class Wakeup:
         "_posted_ns",
         "_queue",
         "_task",
+        "is_between_tasks",
         "is_trio",
         "lag",
         "posted",
@@ -104,6 +106,8 @@ class Wakeup:
         self._posted_ns = 0
         self._task: Callable[[], Any] = _nowhere
         self.lag = Lag()
+        self.is_between_tasks = False
+        """Whether the loop calls what was posted, in a callback of asyncio of its own."""
         self.is_trio = is_trio
         self.thread_id = _get_ident()
         self.tracer: Tracer | None = None
@@ -278,7 +282,11 @@ class Wakeup:
                 for hook in self.tracer.loop_woken:
                     hook(now, len(self._queue))
         finally:
-            self.let_go()
+            self.is_between_tasks = not self.is_trio
+            try:
+                self.let_go()
+            finally:
+                self.is_between_tasks = False
 
 
 def _nothing() -> None:
@@ -341,7 +349,7 @@ class Waiter:
         if self._wakeup.thread_id == _get_ident():
             self._complete()
         else:
-            self._wakeup.post(self._complete)
+            self._wakeup.post(self._complete_posted)
 
     async def wait(self) -> None:
         """Wait for `wake`; does not suspend if it came already. Cancelling only ends the wait."""
@@ -354,8 +362,8 @@ class Waiter:
             if self._wakeup.is_trio:
                 yield from self._park_in_trio().__await__()
             else:
-                self._parked = future = asyncio.get_running_loop().create_future()
-                yield from future
+                self._parked = wait = SoleWait(loop=asyncio.get_running_loop())
+                yield from wait
         except BaseException:
             self._abandoned = True
             raise
@@ -372,7 +380,10 @@ class Waiter:
         self._parked = trio.lowlevel.current_task()
         await trio.lowlevel.wait_task_rescheduled(abort)
 
-    def _complete(self) -> None:
+    def _complete_posted(self) -> None:
+        self._complete(at_once=self._wakeup.is_between_tasks)
+
+    def _complete(self, *, at_once: bool = False) -> None:
         if self.woken:
             return
         self.woken = True
@@ -380,8 +391,7 @@ class Waiter:
         if parked is None:
             return
         if not self._wakeup.is_trio:
-            if not parked.done():
-                parked.set_result(None)
+            parked.end(at_once=at_once)
             return
         trio = sys.modules["trio"]
         if trio.lowlevel.in_trio_task():

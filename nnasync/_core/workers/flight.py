@@ -12,6 +12,7 @@ import asyncio
 import threading
 
 from nnasync._core.clock import now_ns
+from nnasync._core.sole_wait import SoleWait
 from nnasync._core.wakeup import Wakeup
 from nnasync._core.workers.task import GO, Call, Task
 from nnasync.fences import Fence, FenceStatus
@@ -26,22 +27,22 @@ _running_loop = asyncio.get_running_loop
 class AwaitedFence(Fence):
     """A fence for which one task waits at a time, on the loop of asyncio that made it."""
 
-    __slots__ = ("_future", "_wakeup")
+    __slots__ = ("_wait", "_wakeup")
 
     def __init__(self) -> None:
         """Raises BadState where no loop runs."""
         super().__init__()
         self._wakeup = Wakeup.current()
-        self._future: asyncio.Future[None] | None = None
+        self._wait: SoleWait | None = None
 
-    def end_of_wait(self) -> asyncio.Future[None] | None:
+    def end_of_wait(self) -> SoleWait | None:
         """Returns the future that ends the only waiter's wait, or None if the fence is signaled."""
         # Before the look at the status: another thread may have run the loop the last time.
         self._wakeup.thread_id = _get_ident()
         if self.status is not _PENDING:
             return None
-        self._future = future = _running_loop().create_future()
-        return future
+        self._wait = wait = SoleWait(loop=_running_loop())
+        return wait
 
     def _settle(self, status: FenceStatus, error: Exception | None) -> bool:
         was_pending = self.status is _PENDING
@@ -53,16 +54,19 @@ class AwaitedFence(Fence):
                 if wakeup.thread_id == _get_ident():
                     self._wake_waiter()
                 else:
-                    wakeup.post(self._wake_waiter)
+                    wakeup.post(self._wake_waiter_posted)
 
-    def _wake_waiter(self) -> None:
+    def _wake_waiter_posted(self) -> None:
+        self._wake_waiter(at_once=self._wakeup.is_between_tasks)
+
+    def _wake_waiter(self, *, at_once: bool = False) -> None:
         """Wakes the waiting task on its loop.
 
         A call meant for an earlier execution does nothing.
         """
-        future = self._future
-        if future is not None and self.status is not _PENDING and not future.done():
-            future.set_result(None)
+        wait = self._wait
+        if wait is not None and self.status is not _PENDING:
+            wait.end(at_once=at_once)
 
 
 class Flight(Task):
