@@ -11,7 +11,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import anyio
 import msgspec
 
 from nnasync import Options, open_runtime, run
@@ -162,8 +161,9 @@ def _command(arguments: argparse.Namespace) -> int:
 
 
 async def _serve(arguments: argparse.Namespace) -> int:
+    from nnasync.serving.collecting import collecting_between_requests, keep_looking
     from nnasync.serving.http_server import Place, listening
-    from nnasync.serving.process_memory import keep_memory, keep_objects
+    from nnasync.serving.process_memory import keep_memory
 
     keep_memory(shared=not arguments.real_time)
     _check_ports(arguments)
@@ -188,10 +188,10 @@ async def _serve(arguments: argparse.Namespace) -> int:
     ):
         for entry in server.index():
             print(f"{entry.name} version {entry.version}: {entry.reason or entry.state.lower()}")
-        keep_objects()
-        print(f"serving at {address}{grpc_address}", flush=True)
-        async with interruptible():
-            await anyio.sleep_forever()
+        with collecting_between_requests(server) as collector:
+            print(f"serving at {address}{grpc_address}", flush=True)
+            async with interruptible():
+                await keep_looking(collector, server)
         return 0 if await server.drain() else 1
 
 

@@ -137,6 +137,7 @@ class AtOnceConnection(BoundedConnection):
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancels what the client asked for."""
         self._asked, self._pieces = None, []
+        self._in_place = None  # It refers to this: both would stay until garbage is collected.
         if self._awaited is not None:
             self._awaited.disconnected = True
         super().connection_lost(exc)

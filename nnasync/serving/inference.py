@@ -340,6 +340,11 @@ class Inferences:
 
     # -- the end
 
+    @property
+    def is_idle(self) -> bool:
+        """Returns whether nothing is in flight."""
+        return not self._in_flight
+
     async def drain(self, patience_s: float) -> bool:
         """Lets no new request begin, and waits at most so long for those that have begun.
 

@@ -14,7 +14,6 @@ urgent threads are not to wait for others, each thread has an arena of its own.
 from __future__ import annotations
 
 import ctypes
-import gc
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
 """Parameters of mallopt(3)."""
@@ -34,13 +33,3 @@ def keep_memory(*, shared: bool = True) -> None:
         mallopt(_TRIM_THRESHOLD, _KEPT_BYTES if shared else _KEPT_OF_MANY_BYTES)
         mallopt(_MMAP_THRESHOLD, _LARGEST_BYTES)
         mallopt(_ARENA_MAX, 1 if shared else _MANY_ARENAS)
-
-
-def keep_objects() -> None:
-    """Excludes all objects that exist now from garbage collection, so that it scans only new ones.
-
-    Modules, models and settings are some hundred thousand objects, which live as long as the
-    server. A collection that walked them would keep all requests waiting for tens of milliseconds.
-    """
-    gc.collect()
-    gc.freeze()

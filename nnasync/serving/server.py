@@ -106,6 +106,11 @@ class ModelServer:
     def is_ready(self, is_ready: bool) -> None:
         self._inferences.is_open = is_ready
 
+    @property
+    def is_idle(self) -> bool:
+        """Returns whether no request is in flight."""
+        return self._inferences.is_idle
+
     async def __aenter__(self) -> Self:
         """Load the models; raises OSError and InvalidArgument for files that cannot be any."""
         tasks = await self._tasks.enter_async_context(anyio.create_task_group())

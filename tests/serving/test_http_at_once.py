@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import pairwise
@@ -553,3 +555,28 @@ async def test_negative_dimensions_are_the_fault_of_the_client() -> None:
         with pytest.raises(ServingError) as caught:
             await server.infer(request)
         assert caught.value.code == 400
+
+
+@pytest.mark.parametrize("options", [HERE, POOL])
+@pytest.mark.parametrize("spaces", [0, 400_000])
+async def test_a_connection_that_is_over_leaves_nothing_for_the_collector(
+    options: nn.Options, spaces: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[weakref.ref[AtOnceConnection]] = []
+    begin = AtOnceConnection.connection_made
+
+    def noted(self: AtOnceConnection, transport: Any) -> None:
+        made.append(weakref.ref(self))
+        begin(self, transport)
+
+    monkeypatch.setattr(AtOnceConnection, "connection_made", noted)
+    gc.disable()
+    try:
+        async with connected(options=options) as (_, stream):
+            await stream.send(post(json.dumps(body()).encode() + b" " * spaces))
+            ((status, _, _),) = await answers(stream, 1)
+            assert status == 200
+            await stream.aclose()
+            await until(lambda: made[0]() is None)
+    finally:
+        gc.enable()
