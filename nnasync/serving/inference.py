@@ -249,18 +249,18 @@ class Inferences:
         if in_flight >= self._limits.requests_per_client:
             text = f"a client has at most {self._limits.requests_per_client} requests in flight"
             raise because("queue_full", ResourceExhaustedTransient(text))
-        call.model.admit()
+        call.model.admit(call.priority)
         try:
             if call.deadline is not None and call.model.runs_plainly:
                 check_call(call.model.net, call.deadline, call.priority)
             call.model.enter()
         except BaseException:
-            call.model.dismiss()
+            call.model.dismiss(call.priority)
             raise
         self._in_flight[call.client] = in_flight + 1
 
     def _leave(self, call: _Call) -> None:
-        call.model.dismiss()
+        call.model.dismiss(call.priority)
         call.model.leave()
         left = self._in_flight[call.client] - 1
         if left:

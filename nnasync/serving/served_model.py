@@ -51,8 +51,7 @@ class ServedModel:
         """Whether its requests belong to sequences: the network carries a state."""
         self.states = states_of(name, net, self.signature)
         """States that requests of sequences may bring along and ask for."""
-        self.pending = 0
-        """Requests in flight."""
+        self._pending = dict.fromkeys(Priority, 0)
         self.runs_plainly = not (
             net.model.state or settings.batching or settings.instances or settings.max_batch_size
         )
@@ -96,15 +95,24 @@ class ServedModel:
         if self._is_retired and self._users == 0:
             self._unused.set()
 
-    def admit(self) -> None:
-        """Counts a request in; raises ResourceExhausted where too many are in flight already."""
-        if self.pending >= self.settings.max_queue_size:
-            raise because("queue_full", ResourceExhaustedTransient(QUEUE_FULL))
-        self.pending += 1
+    @property
+    def pending(self) -> int:
+        """Returns how many requests are in flight."""
+        return sum(self._pending.values())
 
-    def dismiss(self) -> None:
+    def admit(self, priority: Priority) -> None:
+        """Counts a request in.
+
+        Raises ResourceExhausted where too many of its priority and above are in flight already.
+        """
+        ahead = sum(count for level, count in self._pending.items() if level >= priority)
+        if ahead >= self.settings.max_queue_size:
+            raise because("queue_full", ResourceExhaustedTransient(QUEUE_FULL))
+        self._pending[priority] += 1
+
+    def dismiss(self, priority: Priority) -> None:
         """Counts a request out."""
-        self.pending -= 1
+        self._pending[priority] -= 1
 
     def drain_s(self, cores: int) -> float:
         """Returns about how many seconds the requests in flight will take on so many cores."""

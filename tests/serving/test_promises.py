@@ -118,6 +118,32 @@ async def test_a_full_queue_answers_at_once_and_says_when_to_come_again() -> Non
         assert outcomes(server) == {"completed": 2, "refused": 1}
 
 
+async def test_a_queue_full_of_low_priority_takes_requests_of_higher_priority() -> None:
+    engine = gated()
+    async with (
+        serving(engine, max_queue_size=2) as server,
+        browsing(server) as client,
+        anyio.create_task_group() as tasks,
+    ):
+        admitted: list[RawClient] = []
+        for level, has_place in (
+            (3, True), (3, True), (3, False),
+            (2, True), (1, True), (2, False), (1, True), (1, False), (3, False),
+        ):  # fmt: skip
+            asked = body(parameters={"priority": level})
+            if not has_place:
+                assert (await client.post(INFER, json=asked)).status_code == 503
+                continue
+            admitted.append(RawClient(json.dumps(asked).encode()))
+            tasks.start_soon(admitted[-1].run, server)
+            await until(lambda: outcomes(server).get("pending") == len(admitted))
+        engine.gate.open_wide()
+        for each in admitted:
+            await each.done.wait()
+        assert outcomes(server) == {"completed": 5, "refused": 4}
+        assert server.models.find("doubler").pending == 0
+
+
 async def test_a_request_of_high_priority_goes_first() -> None:
     engine = gated()
     async with (
