@@ -45,9 +45,9 @@ class ModelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     beyond which others are refused, unless these are of higher priority. instances: executions at
     once (0: as many as the runtime runs). max_batch_size: the first dimension of all inputs and
     outputs counts the batch, up to this (0: there is none). labels: of classes, by output, or the
-    name of a file that has one a line. datatypes: by input and output, FP16 or BF16 for one of floats. devices, precision, io: as
-    `Runtime.compile` takes them. value_limit_bytes: what a value of the file may take, as
-    `nnasync.load` has it.
+    name of a file that has one a line. datatypes: by input and output, FP16 or BF16 for
+    one of floats. devices, precision, io: as `Runtime.compile` takes them. value_limit_bytes: what
+    a value of the file may take, as `nnasync.load` has it.
     """
 
     name: str = ""
