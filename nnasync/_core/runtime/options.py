@@ -46,8 +46,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     runtime that wants it is closed: the workers are the parallelism. Processes that the runtime
     starts have no threads of OpenBLAS then, unless OPENBLAS_NUM_THREADS says otherwise. None leaves
     BLAS alone.
-    time_slice_us: the slice that the loop's thread asks the system for, so that it gets a core as
-    soon as it wakes (0: the system's own); workers of MEDIUM and HIGH ask for three times as much.
+    time_slice_us: the slice that the loop's thread asks the system for (0: the system's own), so
+    that it gets a core soon when it wakes, and keeps it for what a turn computes; workers ask for
+    0.7 of that.
     worker_niceness: how much nicer workers are than the loop's thread, 0 to 19, while other
     programs leave the cores alone: the loop runs at once beside busy workers then, where it would
     wait for the system's next tick (there is no need for that with real_time). real_time: the
@@ -82,7 +83,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     low_engine_priority: bool = True
     switch_interval_us: float = 50
     blas_threads: Literal[1] | None = 1
-    time_slice_us: float = 300
+    time_slice_us: float = 1300
     worker_niceness: int = 5
     real_time: bool = False
     competition_budget_ms: float = 300

@@ -19,8 +19,10 @@ from nnasync._core.workers import Worker
 from nnasync.hal import Priority
 from nnasync.machine.decisions import Decisions
 
-_SLICES_OF_A_WORKER = 3
-"""So much longer is a worker's slice than the loop's, which then need not wait for its end."""
+_SHARE_OF_WORKERS = 0.7
+"""A worker's slice, as a share of the loop's. That of the loop lasts for the inline work of a turn:
+whoever is at its end when the system looks loses the core to any thread that has had less, also to
+one of the lowest class, and until the next look."""
 
 
 def slice_ns(options: Options) -> int:
@@ -43,7 +45,7 @@ def inline_budget_ns(options: Options, machine: Decisions) -> int:
 def settling_in(options: Options) -> Callable[[Worker], None]:
     """Returns what each new worker thread begins with; to be called on the thread of the loop."""
     least_nice = niceness() + options.worker_niceness
-    wanted_ns = slice_ns(options) * _SLICES_OF_A_WORKER
+    wanted_ns = int(slice_ns(options) * _SHARE_OF_WORKERS)
 
     def settle_in(worker: Worker) -> None:
         if worker.nicer:
