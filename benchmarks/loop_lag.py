@@ -79,7 +79,10 @@ async def client(net: Any, x: Array, counts: list[int]) -> None:
 
 
 async def cell(
-    make: Callable[[], Model] | None, foreign: int, switch_interval_us: float, seconds: float
+    make: Callable[[], Model] | None,
+    foreign: int,
+    switch_interval_us: float | None,
+    seconds: float,
 ) -> tuple[list[float], float]:
     """Returns the lags of one combination, and executions of the load a second."""
     counts = [0]

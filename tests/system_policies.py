@@ -7,6 +7,7 @@ import threading
 
 import pytest
 
+from nnasync._core import giving_way
 from nnasync._core.real_time import Policy
 
 USUAL = Policy(0, 0)
@@ -37,4 +38,5 @@ class System:
         monkeypatch.setattr(os, "sched_getscheduler", lambda _: self.here().number)
         monkeypatch.setattr(os, "sched_getparam", lambda _: os.sched_param(self.here().priority))
         monkeypatch.setattr(os, "sched_setscheduler", self.set_scheduler)
+        monkeypatch.setattr(giving_way, "_leave_real_time", Policy.apply)
         return self

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
 import threading
@@ -216,6 +217,8 @@ def test_the_system_lets_a_worker_give_way() -> None:
         in_thread(work)
     except PermissionError:
         pytest.skip("this process may not have real-time threads")
+    holds_lock = ctypes.PyDLL._func_flags_ & ~ctypes.CDLL._func_flags_
+    assert not module._set_scheduler()._flags_ & holds_lock
     if seen[0].number & ~os.SCHED_RESET_ON_FORK == os.SCHED_OTHER:
         assert is_ahead(seen[1])
     assert module._HERE.worker is None

@@ -37,6 +37,7 @@ from tests.rigs import (
     runtime,
     set_free,
 )
+from tests.system_policies import System
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_leaks")]
 
@@ -223,6 +224,17 @@ async def test_settings_of_the_process_are_restored() -> None:
         net.close()
     assert sys.getswitchinterval() == before
     assert blas() == threads
+
+
+@pytest.mark.parametrize(("real_time", "interval_s"), [(False, 50e-6), (True, 200e-6)])
+async def test_how_often_the_lock_is_offered(
+    real_time: bool, interval_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    System().stand_in(monkeypatch)
+    async with nn.open_runtime(
+        devices=["nnasync-reference"], options=nn.Options(real_time=real_time)
+    ):
+        assert sys.getswitchinterval() == pytest.approx(interval_s, abs=2e-6)
 
 
 async def test_a_closed_runtime_watches_the_loop_no_longer() -> None:

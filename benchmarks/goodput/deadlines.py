@@ -10,8 +10,8 @@ that do not hang up: how late are the answers of those that are not served by th
 client tells it from the planned arrival on, which has in it what the client itself and the sending
 of the request take; the server tells in its metrics how late it was by its own clock, from when it
 had read the header. Beside each load runs a loop that does nothing but sleep (`idle_loop`): that
-late is on this machine whoever waits for a timer. With `--real-time` the server has
-that option, and so has the client of urgent requests, which else would wait for a core beside the
+late is on this machine whoever waits for a timer. With `--real-time` the server has that option,
+and so have that loop and the client of urgent requests, which else would wait for a core beside the
 one that sends the flood.
 """
 
@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 import random
 import re
 import sys
@@ -37,13 +36,14 @@ from benchmarks._verdicts import told, verdict
 from benchmarks.goodput.__main__ import MODEL, SETTLING_S, capacity_hz
 from benchmarks.goodput.clients import KINDS, Answer, Kind, answers, arrivals
 from benchmarks.goodput.flood import FLOOD, flood
-from benchmarks.goodput.idle_loop import idle_loop
+from benchmarks.goodput.idle_loop import ahead_of_all, idle_loop
 from benchmarks.goodput.servers import contestants, served
 
 ALONE_HZ = 25.0
 URGENT = Kind("urgent with time", 1.0, 1000, 1)
 """They have time: it is their latency that is asked."""
 MOST_TIMES = 1.5
+IN_TIME_S = 0.002
 PATIENCE_S = 1.0
 IDLE = "timers of an idle loop"
 _BUCKET = re.compile(r'^nnasync_serving_late_seconds_bucket\{.*le="(.+)"\} (\d+)$', re.MULTILINE)
@@ -61,7 +61,7 @@ class Urgent:
     def ask(self, port: int, request: bytes, duration_s: float, seed: int) -> None:
         """Sends the urgent requests of a round, and adds their latencies."""
         plan = arrivals(ALONE_HZ, duration_s, seed, (URGENT,))
-        with _ahead_of_all() if self._real_time else contextlib.nullcontext():
+        with ahead_of_all() if self._real_time else contextlib.nullcontext():
             found = uvloop.run(answers(port, [request], plan, (URGENT,)))
         served = [each for each in found if each.status == 200]
         self.after_ms.append([each.after_ms for each in served])
@@ -81,21 +81,6 @@ class Urgent:
                 f"that alone; at most {MOST_TIMES}: {says}"
             )
         return lines
-
-
-@contextlib.contextmanager
-def _ahead_of_all() -> Iterator[None]:
-    """Gives the calling thread a real-time priority above all of the server's while the block runs.
-
-    What it starts does not inherit it.
-    """
-    priority = os.sched_param(os.sched_get_priority_min(os.SCHED_RR) + 2)
-    usual = os.sched_getscheduler(0), os.sched_getparam(0)
-    os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, priority)
-    try:
-        yield
-    finally:
-        os.sched_setscheduler(0, *usual)
 
 
 def flat(rounds: Sequence[Sequence[float]]) -> list[float]:
@@ -122,6 +107,17 @@ def within(before: dict[float, int], after: dict[float, int]) -> list[tuple[floa
     return [(bound_s, after[bound_s] - before.get(bound_s, 0)) for bound_s in sorted(after)]
 
 
+def shares_in_time(by_server: list[tuple[float, int]], idle_ms: Sequence[float]) -> str:
+    """Returns a line with the shares of errors, and of an idle loop's timers, that are in time."""
+    counts = dict(by_server)
+    told, ended, timers = counts[IN_TIME_S], max(counts.values()), len(idle_ms)
+    rang = sum(each <= IN_TIME_S * 1000 for each in idle_ms)
+    return (
+        f"within {IN_TIME_S * 1000:g} ms: {told} of {ended} errors ({told / max(ended, 1):.1%}), "
+        f"and {rang} of {timers} timers of the idle loop beside them ({rang / max(timers, 1):.1%})"
+    )
+
+
 class Load:
     """Sends requests of both kinds to one server, and collects their latencies."""
 
@@ -136,6 +132,7 @@ class Load:
     ) -> None:
         self.port, self.rate_hz, self.seconds = port, rate_hz, seconds
         self._requests = requests
+        self._real_time = real_time
         self.alone, self.flooded = Urgent(real_time=real_time), Urgent(real_time=real_time)
         self.late_ms: list[float] = []
         self.idle_ms: dict[str, list[float]] = {}
@@ -167,7 +164,7 @@ class Load:
 
     @contextlib.contextmanager
     def _idle(self, name: str) -> Iterator[None]:
-        with idle_loop() as idle:
+        with idle_loop(real_time=self._real_time) as idle:
             yield
         self.idle_ms.setdefault(f"{IDLE}, {name}", []).extend(idle.late_ms)
         time.sleep(0.5)
@@ -225,6 +222,7 @@ def main() -> None:
     if not options.only_urgent:
         late = ", ".join(f"{count} within {bound_s * 1000:g} ms" for bound_s, count in by_server)
         lines.append(f"errors by the clock of the server: {late}")
+        lines.append(shares_in_time(by_server, found[f"{IDLE}, late"]))
     figures = {**found, "late by the server": by_server}
     publish("Deadlines of a server", "\n".join(lines), figures, options.json, keep=options.keep)
 

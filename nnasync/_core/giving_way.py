@@ -5,7 +5,8 @@ while it holds the lock stops the loop for as long as the system lets it wait, a
 whatever HIGH work is to come. The remedy is the priority ceiling (Sha, Rajkumar and Lehoczky,
 1990): who holds what urgent threads need is as urgent as they are. So where real time is asked for
 (`real_time`), workers have it, too, one step below the loop. They give way, which is to have the
-usual priority, while an engine computes for them without the lock.
+usual priority, while an engine computes for them without the lock. They do not hold it either while
+they leave real time, since the system may give the core to another thread in that very moment.
 
 A run of HIGH priority does not give way, as long as there is an allowance, half of the time that
 passes. Once it is used up, its computing does. An engine that does not say when it computes never
@@ -14,11 +15,13 @@ gives way; once the allowance is exceeded by far, whole runs do.
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import os
 import threading
 import time
 from collections.abc import Callable
-from typing import TypeVar, TypeVarTuple
+from typing import Any, TypeVar, TypeVarTuple
 
 from nnasync._core.real_time import REAL_TIME, Policy
 
@@ -62,8 +65,11 @@ class UrgentWorker:
         `used_ns` tells how much of a core the thread has used.
         """
         self._now_ns, self._used_ns = now_ns, used_ns
-        self._usual = Policy.here()
-        ahead = self._usual.in_real_time(above_least=0)
+        usual = Policy.here()
+        ahead = usual.in_real_time(above_least=0)
+        ahead.apply()
+        usual.apply()
+        self._usual = Policy.here()  # With a flag that only a privilege would clear, perhaps.
         ahead.apply()
         self._ahead_is = 0, ahead.number, os.sched_param(ahead.priority)
         self._allowance = Allowance(now_ns())
@@ -101,11 +107,24 @@ class UrgentWorker:
 
     def _at_usual_priority(self, call: Callable[[*Ts], T], *arguments: *Ts) -> T:
         set_policy, ahead = os.sched_setscheduler, self._ahead_is
-        self._usual.apply()
+        _leave_real_time(self._usual)
         try:
             return call(*arguments)
         finally:
             set_policy(*ahead)  # At once: with each step before it, the thread could lose its core.
+
+
+def _leave_real_time(usual: Policy) -> None:
+    """Gives the calling thread its usual policy, and lets go of the interpreter lock meanwhile."""
+    priority = ctypes.c_int(usual.priority)
+    if _set_scheduler()(0, usual.number, ctypes.byref(priority)) != 0:
+        usual.apply()
+
+
+@functools.cache
+def _set_scheduler() -> Any:
+    """Returns the C library's function; that of `os` holds the interpreter lock."""
+    return ctypes.CDLL(None).sched_setscheduler
 
 
 class _OfThread(threading.local):

@@ -222,16 +222,34 @@ class Wakeup:
         """Call what was posted since `hold`, on the loop's own thread."""
         queue = self._queue
         try:
-            for _ in range(len(queue)):
-                try:
-                    queue.popleft()()
-                except Exception:
-                    logger.exception("a callback posted to the loop raised")
+            self._call_posted()
         finally:
             # Also where a callback ends the loop: it may run again, or go on all the same.
             self._gate.release()
             if queue and self._gate.acquire(False):
                 self._schedule()
+
+    def catch_up(self) -> None:
+        """Call what was posted and is still to come in this turn of the loop.
+
+        For callbacks of the loop that are many in one turn: between these the program hears of what
+        other threads do. Nothing that a task may want must be held. Does nothing within a task.
+        """
+        if not self._queue or self.is_trio or self.is_between_tasks or _current_task() is not None:
+            return
+        self.is_between_tasks = True
+        try:
+            self._call_posted()
+        finally:
+            self.is_between_tasks = False
+
+    def _call_posted(self) -> None:
+        queue = self._queue
+        for _ in range(len(queue)):
+            try:
+                queue.popleft()()
+            except Exception:
+                logger.exception("a callback posted to the loop raised")
 
     def check_heard(self, deadline_ns: int) -> None:
         """Raise MissedDeadlinePersistent where the loop lags so much that it hears of nothing then.

@@ -6,6 +6,9 @@ given to the application here, as its last byte comes. Mostly the application ha
 once, and header and body are written as one. If not, it gives what has to be awaited, and that goes
 the way of all others: it becomes a task of uvicorn, which ends where the client hangs up. What has
 anything unusual in its header goes that way from the beginning.
+
+A loop reads all that has come before it turns to anything else, and on a busy server that takes it
+milliseconds. So before each request it hears of executions that have ended, or are late.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ import anyio
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from nnasync._core.wakeup import Wakeup
 from nnasync.serving.body_in_place import BodyInPlace, room
 from nnasync.serving.http import HttpApp, Later, model_in, respond
 from nnasync.serving.http_connection import BoundedConnection, new_parser
@@ -70,8 +74,9 @@ class AtOnceConnection(BoundedConnection):
     def connection_made(  # type: ignore[override]  # Uvicorn narrows the transport, too.
         self, transport: asyncio.Transport
     ) -> None:
-        """Notes the addresses of client and server at the beginning of a connection."""
+        """Notes the loop, and the address of the client, at the beginning of a connection."""
         super().connection_made(transport)
+        self._wakeup = Wakeup.current()
         self._peer = self.client[0] if self.client else ""
 
     def data_received(self, data: bytes) -> None:
@@ -79,6 +84,9 @@ class AtOnceConnection(BoundedConnection):
 
         Reads the rest of a large body in place.
         """
+        self._wakeup.catch_up()
+        if self.transport.is_closing():
+            return
         self._head = b"" if self._is_arriving else head_in(data)
         if self._head and self._is_answered(self._head, data):
             return
@@ -128,6 +136,7 @@ class AtOnceConnection(BoundedConnection):
 
     def body_received(self, body: memoryview) -> None:
         """Answers a request whose body was read in place; the parser has not seen its end."""
+        self._wakeup.catch_up()
         try:
             self._complete(body)
         finally:

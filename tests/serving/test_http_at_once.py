@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import json
 import weakref
@@ -17,6 +18,7 @@ import numpy as np
 import pytest
 
 import nnasync as nn
+from nnasync._core.wakeup import Wakeup
 from nnasync.serving import Limits, ModelServer, ModelSettings, ServeOptions
 from nnasync.serving.json_protocol import decoded
 from nnasync.serving.problems import ServingError
@@ -240,6 +242,33 @@ async def test_who_waits_behind_a_known_header_and_hangs_up_is_cancelled(
         await until(lambda: outcomes(server) == {"completed": 1, "cancelled": 1})
         engine.gate.open()
         await until(lambda: engine.counters.stopped == 1)
+
+
+async def test_before_a_request_the_loop_hears_of_what_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    connections: list[AtOnceConnection] = []
+    made = AtOnceConnection.connection_made
+
+    def noted(self: AtOnceConnection, transport: Any) -> None:
+        connections.append(self)
+        made(self, transport)
+
+    monkeypatch.setattr(AtOnceConnection, "connection_made", noted)
+    async with connected() as (server, stream):
+        await stream.send(post())
+        await answers(stream, 1)
+        (connection,), wakeup = connections, Wakeup.current()
+        seen: list[int] = []
+
+        def callback() -> None:
+            for part in (post()[:-4], post()[-4:]):
+                wakeup.post(lambda: seen.append(outcomes(server)["completed"]))
+                connection.data_received(part)
+
+        asyncio.get_running_loop().call_soon(callback)
+        await answers(stream, 1)
+    assert seen == [1, 1], "each before what was read after it"
 
 
 async def test_what_cannot_be_in_time_is_refused_without_a_task(tasks: list[str]) -> None:

@@ -40,7 +40,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     higher priority is prepared, LOW executions may run on threads of their engine that have the
     lowest (which stall nobody; beside foreign busy processes they do not). Neither needs
     privileges. switch_interval_us: how often the interpreter lock is offered while the runtime is
-    open, in the whole process (0: as it is).
+    open, in the whole process (0: as it is); None is 50, and 200 with real_time, where each look of
+    a thread that waits for the lock takes the core from the one that has it.
     blas_threads: 1 has each call of BLAS in this process, the application's own with numpy as well,
     run on one thread, from the first network that is compiled for the reference on until the last
     runtime that wants it is closed: the workers are the parallelism. Processes that the runtime
@@ -81,7 +82,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     queue_limit: int = 1024
     low_os_priority: bool | Literal["auto", "alone", "quiet"] = "auto"
     low_engine_priority: bool = True
-    switch_interval_us: float = 50
+    switch_interval_us: float | None = None
     blas_threads: Literal[1] | None = 1
     time_slice_us: float = 1300
     worker_niceness: int = 5
@@ -110,7 +111,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         times: tuple[object, ...] = (
             0 if self.inline_budget_us is None else self.inline_budget_us,
             self.stall_budget_us,
-            self.switch_interval_us,
+            0 if self.switch_interval_us is None else self.switch_interval_us,
             self.time_slice_us,
             self.competition_budget_ms,
             self.background_contest_ms,

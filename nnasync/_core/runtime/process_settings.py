@@ -25,6 +25,16 @@ whoever is at its end when the system looks loses the core to any thread that ha
 one of the lowest class, and until the next look."""
 
 
+_OFFERED_US = {False: 50.0, True: 200.0}
+"""How often the interpreter lock is offered by default, by whether real time is wanted."""
+
+
+def switch_interval_us(options: Options) -> float:
+    """How often the interpreter lock is to be offered, 0 for as often as it is."""
+    wanted_us = options.switch_interval_us
+    return _OFFERED_US[options.real_time] if wanted_us is None else wanted_us
+
+
 def slice_ns(options: Options) -> int:
     """The time slice that is asked for."""
     return int(options.time_slice_us * 1000)
@@ -104,8 +114,9 @@ class ProcessSettings:
             if self._open > 1:
                 return
             self._interval_s = sys.getswitchinterval()
-            if options.switch_interval_us > 0:
-                sys.setswitchinterval(options.switch_interval_us * 1e-6)
+            interval_us = switch_interval_us(options)
+            if interval_us > 0:
+                sys.setswitchinterval(interval_us * 1e-6)
 
     def leave(self, options: Options) -> None:
         """Restore them, if no other runtime needs them; `options` are those it entered with."""
