@@ -253,6 +253,17 @@ class InlineRun(Protocol):
     def output_shapes(self) -> Sequence[OutputShape]:
         """Returns the shapes of all outputs of the last run; to be read after it."""
 
+    @property
+    def ends_turn(self) -> bool:
+        """Returns whether the caller had better await `next_turn` after the last run.
+
+        So it is where a task runs again and again in one turn of its loop, which has no room for
+        one more: the next call would have to wait for the loop to turn, and takes longer then.
+        """
+
+    def next_turn(self) -> Awaitable[None]:
+        """Lets the loop turn; may be cancelled."""
+
     def goes_beside(self, deadline_ns: int = NEVER_NS) -> bool:
         """Whether an execution that begins now is better queued beside others than run here.
 

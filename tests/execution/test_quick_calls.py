@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
@@ -15,6 +17,7 @@ import nnasync as nn
 from nnasync._core.drivers.null import NullEngine
 from nnasync._core.execution.quick_calls import QuickCalls
 from nnasync._core.workers import inline
+from nnasync._core.workers.turns import Turn
 from nnasync.device import InlinePreparedModel, PreparedModel, QuickPreparedModel
 from nnasync.errors import GeneralFailure, InvalidArgument, MissedDeadline
 from nnasync.scheduler import Estimate
@@ -324,6 +327,56 @@ async def test_a_plain_call_that_a_worker_must_run_is_short_too(
         quick = net._quick
         assert isinstance(quick, QuickCalls)
         assert quick._slot is None, "no memory is kept for runs on this thread"
+
+
+@asynccontextmanager
+async def calling_again_and_again(*, bursts: bool) -> AsyncIterator[tuple[Any, Turn]]:
+    """What is called, and a turn in which one run was and one more has just room."""
+    options = msgspec.structs.replace(PLAIN, cores=2)
+    async with runtime(options=options) as rt, rt.compile(doubler()) as net, net.burst() as burst:
+        call: Any = burst if bursts else net
+        for _ in range(2):
+            await until_inline(rt, call, ROW)
+        here = rt._workers.inline.turns.here
+        here.turned(here.number)
+        pin(net, 0.4e9)
+        await call(ROW)
+        assert here.spent_ns > 0
+        pin(net, 0.4e9)
+        here.spent_ns = 0.6e9
+        yield call, here
+
+
+@pytest.mark.one_loop("There is no short way on trio.")
+@pytest.mark.parametrize("bursts", [False, True])
+@pytest.mark.parametrize("is_alone", [True, False])
+async def test_who_calls_again_and_again_lets_the_loop_turn_once_a_turn_is_full(
+    is_alone: bool, bursts: bool
+) -> None:
+    """The next call has room then, and need not wait for a turn on the longer way."""
+    async with calling_again_and_again(bursts=bursts) as (call, here):
+        if not is_alone:
+            here.arrive(-1, others_run=False)
+        number = here.number
+        assert (await call(ROW) == 2 * ROW).all()
+        assert (here.number > number) is is_alone
+        assert (here.spent_ns > 0) is not is_alone
+
+
+@pytest.mark.one_loop("There is no short way on trio.")
+@pytest.mark.parametrize("bursts", [False, True])
+async def test_who_is_canceled_after_a_full_turn(bursts: bool) -> None:
+    async with calling_again_and_again(bursts=bursts) as (call, _):
+        tally, before = call._tally, call._tally.outcomes()
+        task: Any = asyncio.current_task()
+        asyncio.get_running_loop().call_soon(task.cancel)
+        with pytest.raises(asyncio.CancelledError):
+            await call(ROW)
+        task.uncancel()
+        after = tally.outcomes()
+        assert after.pop(("cancelled", "")) == 1
+        assert after == before
+        assert (await call(ROW) == 2 * ROW).all()
 
 
 @pytest.mark.one_loop("On trio all calls go the longer way.")

@@ -16,6 +16,7 @@ from nnasync._core.engine_device.bindings import Bindings
 from nnasync._core.engine_device.gates import ConcurrencyGate
 from nnasync._core.engine_device.plan_users import Level
 from nnasync._core.plans.guarded import Health
+from nnasync._core.wakeup import current_task
 from nnasync._core.workers import Workers
 from nnasync._core.workers.admission import SPREAD
 from nnasync._core.workers.flight import Flight
@@ -58,6 +59,7 @@ class QuickRun:
         "_queued",
         "_request",
         "_workers",
+        "ends_turn",
         "output_shapes",
     )
 
@@ -85,6 +87,7 @@ class QuickRun:
         self._health = _SOUND if health is None else health
         self._name = name
         self._is_spread = True
+        self.ends_turn = False
         self.output_shapes: Sequence[OutputShape] = owner.shapes
         """Those of the last run, whether they were known before it or not."""
 
@@ -95,7 +98,7 @@ class QuickRun:
         """
         owner, lane, here = self._owner, self._lane, self._here
         estimate, queued, idle = owner.usual.estimate, self._queued, self._idle
-        best_ns = estimate.best_ns
+        best_ns, goes_on = estimate.best_ns, here.spent_ns > 0
         if (
             (
                 best_ns >= lane.short_ns
@@ -130,9 +133,17 @@ class QuickRun:
             return False  # A worker may repeat it on what stands by for the device.
         finally:
             idle.append(call)
+        self.ends_turn = (
+            goes_on and best_ns >= lane.short_ns and here.is_used_up(id(current_task()), best_ns)
+        )
         if call.__class__ is SizedCall:  # Others are soon among those that are idle.
             self.output_shapes = call.shapes
         return True
+
+    async def next_turn(self) -> None:
+        """Let the loop turn after the last run of a turn."""
+        self.ends_turn = False
+        await self._lane.turns.next()
 
     def goes_beside(self, deadline_ns: int = NEVER_NS) -> bool:
         """Whether an execution that begins now is surely queued, for a worker or for others too.

@@ -186,6 +186,8 @@ class Burst(OrderedCalls, MeasuredCalls[R]):
                 value = quick.call(arrays, deadline)
                 if value is not None:
                     self._succeeded += 1
+                    if quick.ends_turn:
+                        await quick.next_turn()
                     tally.completed += 1
                     return value  # type: ignore[no-any-return]  # R is the application's word.
                 self._submitted -= 1  # It goes the longer way, and is counted there.

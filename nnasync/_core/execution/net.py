@@ -258,7 +258,9 @@ class Net(MeasuredCalls[R]):
             quick, value = self._quick, None
             if quick is not None and out is priority is None:
                 value = quick.call(arrays, deadline)
-                if value is None and quick.goes_beside():
+                if quick.ends_turn and value is not None:
+                    await quick.next_turn()
+                elif value is None and quick.goes_beside():
                     value = await quick.call_beside(arrays[0])
             if value is None:
                 value = await self._call_in_full(arrays, out, deadline, priority)

@@ -78,6 +78,7 @@ class QuickCalls:
         "_slots",
         "_take",
         "_wakeup",
+        "ends_turn",
     )
 
     def __init__(
@@ -103,6 +104,8 @@ class QuickCalls:
         self._input: Any = None
         self._read: Callable[[], Any] = _nothing
         self._never_runs = False
+        self.ends_turn = False
+        """Whether `next_turn` is to be awaited after the call that was just answered."""
         self._declined_ns: int | None = None
         """The deadline of the last call, if that was plain and yet answered with None."""
 
@@ -145,11 +148,18 @@ class QuickCalls:
         except BaseException:
             self._run = None  # As any slot whose execution failed, this one is not used again.
             raise
+        self.ends_turn = run.ends_turn
         if out is not None:
             # Where there is a run there is the slot that it was bound to.
             out[...] = self._slot.outputs[0]  # type: ignore[union-attr]
             return out
         return self._read()
+
+    async def next_turn(self) -> None:
+        """Let the loop turn after a call that `ends_turn`."""
+        self.ends_turn = False
+        if self._run is not None:
+            await self._run.next_turn()
 
     def goes_beside(self) -> bool:
         """Returns whether the call that was just answered with None goes on by `call_beside`."""

@@ -26,6 +26,8 @@ class QuickOpenCalls:
 
     __slots__ = ("_calls", "_prepared", "_wakeup")
 
+    ends_turn = False
+
     def __init__(self, prepared: QuickPreparedModel, calls: FlexibleCalls, wakeup: Wakeup) -> None:
         self._prepared = prepared
         self._calls = calls
@@ -60,6 +62,9 @@ class QuickOpenCalls:
             self._calls.forget(filled)
             raise
         return self._calls.copied(filled, run.output_shapes)
+
+    async def next_turn(self) -> None:
+        """Is never called, since `ends_turn` is always False."""
 
     def goes_beside(self) -> bool:
         """Returns False: no such call goes on by `call_beside`."""
