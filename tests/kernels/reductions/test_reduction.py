@@ -41,11 +41,12 @@ def test_mean(shape: tuple[int, ...], dtype: Any, keep: int, data: st.DataObject
     source = tensor(x, scale=0.5, zero_point=2)
     (got,) = run(Op.MEAN, source, integers(*axes), scalar(keep))
     wide, dims = x.astype(np.int64), once(axes, len(shape))
+    keeps: Any = keep > 0  # Numpy's types tell True from False.
     if dtype == "float32":
-        expected = with_dimensions(x.astype(np.float64).mean(dims, keepdims=keep > 0))
+        expected = with_dimensions(x.astype(np.float64).mean(dims, keepdims=keeps))
         np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
     else:
-        expected = wide.sum(dims, keepdims=keep > 0) // math.prod(shape[dim] for dim in dims)
+        expected = wide.sum(dims, keepdims=keeps) // math.prod(shape[dim] for dim in dims)
         np.testing.assert_array_equal(got, with_dimensions(np.asarray(expected)))
 
 
