@@ -3,7 +3,7 @@
 A process with a loop of its own sleeps again and again, as short as it may, and notes how long
 after the planned time it goes on. What a server is late beyond that is its own doing; the rest is
 the machine's: on cores that are all taken, a thread that wakes waits until the system takes a core
-away from another one. In real time it does not, and what it is late then nobody can do better.
+away from another one. In real time it goes ahead of all that the server does.
 """
 
 from __future__ import annotations

@@ -109,8 +109,6 @@ class AtOnceConnection(BoundedConnection):
             return False
         if not (cycle is None or cycle.response_complete) or self.flow.write_paused:
             return False
-        if self.transport.is_closing():
-            return False
         try:
             asked = app.asked(known.target, known.headers, self._peer)
         except ServingError:

@@ -142,7 +142,6 @@ class QuickRun:
 
     async def next_turn(self) -> None:
         """Let the loop turn after the last run of a turn."""
-        self.ends_turn = False
         await self._lane.turns.next()
 
     def goes_beside(self, deadline_ns: int = NEVER_NS) -> bool:

@@ -157,7 +157,6 @@ class QuickCalls:
 
     async def next_turn(self) -> None:
         """Let the loop turn after a call that `ends_turn`."""
-        self.ends_turn = False
         if self._run is not None:
             await self._run.next_turn()
 

@@ -29,7 +29,7 @@ _OFFERED_US = {False: 50.0, True: 200.0}
 """How often the interpreter lock is offered by default, by whether real time is wanted."""
 
 
-def switch_interval_us(options: Options) -> float:
+def _switch_interval_us(options: Options) -> float:
     """How often the interpreter lock is to be offered, 0 for as often as it is."""
     wanted_us = options.switch_interval_us
     return _OFFERED_US[options.real_time] if wanted_us is None else wanted_us
@@ -114,7 +114,7 @@ class ProcessSettings:
             if self._open > 1:
                 return
             self._interval_s = sys.getswitchinterval()
-            interval_us = switch_interval_us(options)
+            interval_us = _switch_interval_us(options)
             if interval_us > 0:
                 sys.setswitchinterval(interval_us * 1e-6)
 
