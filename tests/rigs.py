@@ -170,12 +170,28 @@ def begun_in_a_thread(work: Callable[[], object], _: str) -> Fence:
 
 async def until_inline(runtime: nn.Runtime, net: nn.Net, *arrays: Any) -> None:
     """Call a network until its duration is known and it runs on the thread of the loop."""
+    await ran_inline(runtime, lambda: net(*arrays))
+
+
+async def launched_inline(runtime: nn.Runtime, net: nn.Net, *arrays: Any) -> nn.Execution:
+    """Launch a network until it runs before `launch` returns, which is worth less than a call."""
+
+    async def launched() -> nn.Execution:
+        execution = await net.launch(*arrays)
+        await execution.fence
+        return execution
+
+    return await ran_inline(runtime, launched)
+
+
+async def ran_inline(runtime: nn.Runtime, call: Callable[[], Awaitable[T]]) -> T:
+    """Call until it is known to be short, however slow the machine was at first."""
     for _ in range(1000):
         before = runtime.statistics().workers.inline_runs
-        await net(*arrays)
+        result = await call()
         if runtime.statistics().workers.inline_runs > before:
-            return
-    raise AssertionError("the network never ran inline")
+            return result
+    raise AssertionError("it never ran inline")
 
 
 async def compiled(runtime: nn.Runtime, model: nn.Model, options: nn.Options) -> nn.Net:

@@ -29,8 +29,8 @@ from tests.rigs import (
     doubler,
     failure,
     gated,
+    launched_inline,
     runtime,
-    until_inline,
 )
 
 pytestmark = [
@@ -124,8 +124,7 @@ async def test_trouble_of_the_device_comes_through_the_fence(
         held = await net.launch(ROW)
         await held.fence
         if options is INLINE:
-            await until_inline(rt, net, ROW)
-            held = await net.launch(ROW)
+            held = await launched_inline(rt, net, ROW)
         engine.fail(where, RuntimeError("boom"))
         executions = [await net.launch(ROW) for _ in range(3)]
         error = await failure(executions[-1].fence)

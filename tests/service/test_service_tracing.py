@@ -215,9 +215,15 @@ async def test_an_arrow_from_a_fence_that_was_early(options: nn.Options) -> None
         prepared, slot = await it.device.prepare_model(rigs.doubler()), Slot()
         for _ in range(5):  # Its duration is known then, and it may run inline.
             await prepared.execute_synchronously(slot.request)
+
+        async def launched() -> None:
+            execution = await prepared.execute_fenced(slot.request, [Early()])
+            await execution.fence
+
+        if options is rigs.INLINE:
+            await rigs.ran_inline(it.runtime, launched)
         _, timeline = observed(it)
-        launched = await prepared.execute_fenced(slot.request, [Early()])
-        await launched.fence
+        await launched()
         await it.device.close()
     (flow,) = timeline.flows
     (run,) = runs(timeline)
