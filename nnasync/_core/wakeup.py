@@ -421,7 +421,8 @@ class Waiter:
 
 
 @types.coroutine
-def _one_turn() -> Generator[None, None, None]:
+def one_turn() -> Generator[None, None, None]:
+    """Let a loop of asyncio run one turn; a cancellation is delivered here."""
     yield
 
 
@@ -430,7 +431,7 @@ async def yield_now() -> None:
     if _running_loop() is None or _trio_token() is not None:
         await lowlevel.checkpoint()
     else:
-        await _one_turn()
+        await one_turn()
 
 
 def current_task() -> object:

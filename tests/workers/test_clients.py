@@ -13,7 +13,7 @@ from nnasync._core.clock import now_ns
 from nnasync._core.workers import Call, Given, StopFlag, Task
 from nnasync._core.workers.admission import RUN, WORKER, Admission
 from nnasync._core.workers.inline import InlineLane
-from nnasync._core.workers.running import Load
+from nnasync._core.workers.running import Load, Running
 from nnasync.errors import DeviceUnavailable, Refused, ResourceExhaustedTransient
 from nnasync.fences import Fence
 from nnasync.hal import Priority
@@ -143,7 +143,7 @@ def test_who_had_more_than_another_that_waits_does_not_pass_the_queue() -> None:
         inline_budget_ns=MS,
         stall_budget_ns=MS,
         servers=1,
-        busy=lambda: 0,
+        on_workers=Running(),
         load=lambda priority: Load(0, [], 0.0, is_company=False),
     )
     mine, other = (scheduler.open_client(queue_limit=1) for _ in range(2))

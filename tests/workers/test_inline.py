@@ -258,17 +258,17 @@ def test_calls_that_fail_or_are_refused_have_their_share_of_the_turn(
 
 def test_workers_are_busy_with_what_others_run(rigs: Callable[..., Rig]) -> None:
     rig = rigs(2)
-    seen = [rig.workers.is_busy]
+    seen = [rig.workers.is_busy()]
 
     class Looking(Steps):
         def run(self, stop: StopFlag, given: Given = None) -> bool:
-            seen.append(rig.workers.is_busy)
+            seen.append(rig.workers.is_busy())
             return super().run(stop)
 
     alone = Looking()
     rig.submit(alone, MEDIUM)
     alone.reached()
-    seen.append(rig.workers.is_busy)
+    seen.append(rig.workers.is_busy())
     beside = Looking()
     rig.submit(beside, MEDIUM)
     beside.reached()
@@ -389,13 +389,13 @@ def test_where_runs_are_better_one_after_the_other_plans_take_all_cores(
         here.company.note(has_others=True)
         rig.workers._company.note(has_others=True)
     assert lane.admission(MEDIUM, estimate, NEVER_NS) is SPREAD
-    assert rig.workers.is_busy
+    assert rig.workers.is_busy()
     estimate.worker_ns = estimate.beside_ns = MS * 2.0
     here.leave()
     assert lane.admission(MEDIUM, estimate, NEVER_NS) is RUN
-    seen = [(rig.workers.is_busy, estimate.is_beside)]
+    seen = [(rig.workers.is_busy(), estimate.is_beside)]
     estimate.alone_ns = MS * 4.0
     here.leave()
     lane.admission(MEDIUM, estimate, NEVER_NS)
-    seen.append((rig.workers.is_busy, estimate.is_beside))
+    seen.append((rig.workers.is_busy(), estimate.is_beside))
     assert seen == [(False, False), (True, True)]

@@ -15,7 +15,7 @@ from nnasync._core.workers import Given, StopFlag, Task
 from nnasync.errors import GeneralFailure
 from nnasync.hal import NEVER_NS, Priority
 from tests.rigs import ManualWatchdog
-from tests.workers.steering import HIGH, LOW, MEDIUM, MS, PATIENCE_S, Rig, Steps, wait
+from tests.workers.steering import HIGH, LOW, MEDIUM, MS, PATIENCE_S, Rig, Steps, until, wait
 
 pytestmark = [
     pytest.mark.anyio,
@@ -158,6 +158,27 @@ async def test_its_runs_count_against_the_stall_budget(rigs: Rigs) -> None:
     assert not seen, "there is no room in this turn"
     here.turned(here.number)
     await done(task)
+    first.permit()
+
+
+async def test_no_more_workers_go_on_than_there_are_cores_beside_its_own(rigs: Rigs) -> None:
+    rig, seen = rigs(2), list[str]()
+    before = [Steps(), Steps()]
+    ending = [rig.submit(each) for each in before]
+    for each in before:
+        each.reached()
+    first = Steps()
+    spread(rig, first)
+    call = Noted("second", seen)
+    task = spread(rig, call)
+    for each, end in zip(before, ending, strict=True):
+        each.permit()
+        wait(end)
+    first.reached()
+    until(lambda: rig.workers.is_at_rest)
+    assert not seen, "it is left to the thread of the loop"
+    await done_here(rig, task)
+    assert call.thread == threading.current_thread().name
     first.permit()
 
 

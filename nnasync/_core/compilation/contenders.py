@@ -204,8 +204,7 @@ class EngineContender(PlanContender):
         return plan
 
     def _adaptive(self, plan: Plan, narrow: Plan | None) -> AdaptivePlan:
-        workers = self.engine_device.workers
-        return AdaptivePlan(plan, narrow, lambda: workers.is_busy)
+        return AdaptivePlan(plan, narrow, self.engine_device.workers.is_busy)
 
     def shares(self) -> list[Share]:
         """Returns the plan, and its form with fewer threads, each with its lowering.

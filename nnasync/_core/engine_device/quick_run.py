@@ -16,7 +16,7 @@ from nnasync._core.engine_device.bindings import Bindings
 from nnasync._core.engine_device.gates import ConcurrencyGate
 from nnasync._core.engine_device.plan_users import Level
 from nnasync._core.plans.guarded import Health
-from nnasync._core.wakeup import current_task
+from nnasync._core.wakeup import one_turn
 from nnasync._core.workers import Workers
 from nnasync._core.workers.admission import SPREAD
 from nnasync._core.workers.flight import Flight
@@ -125,7 +125,8 @@ class QuickRun:
             if not call.reads_given and given is not None:
                 self._binding.write(given)
                 given = None
-            lane.run(call, estimate, deadline_ns, self._name, here, given)
+            is_alone = best_ns >= lane.short_ns  # Else it was not asked for.
+            lane.run(call, estimate, deadline_ns, self._name, here, given, is_alone=is_alone)
         except DeviceError:
             health = self._health
             if not health.suspects:
@@ -133,16 +134,16 @@ class QuickRun:
             return False  # A worker may repeat it on what stands by for the device.
         finally:
             idle.append(call)
-        self.ends_turn = (
-            goes_on and best_ns >= lane.short_ns and here.is_used_up(id(current_task()), best_ns)
-        )
+        self.ends_turn = goes_on and best_ns >= lane.short_ns and here.is_used_up(best_ns)
         if call.__class__ is SizedCall:  # Others are soon among those that are idle.
             self.output_shapes = call.shapes
         return True
 
     async def next_turn(self) -> None:
-        """Let the loop turn after the last run of a turn."""
-        await self._lane.turns.next()
+        """Let the loop turn after the last run of a turn; it is none of trio's."""
+        number = self._here.number
+        await one_turn()
+        self._here.turned(number)
 
     def goes_beside(self, deadline_ns: int = NEVER_NS) -> bool:
         """Whether an execution that begins now is surely queued, for a worker or for others too.
@@ -163,7 +164,8 @@ class QuickRun:
         binding = self._bindings.get(id(request)) or self._bindings.bind(request)
         flight = self._flight(binding, deadline_ns)
         is_observed = bool(workers.tracer.instruments)
-        flight.is_spread = flight.stop.has_others = is_spread and workers.loop_share.arm()
+        flight.is_spread = is_spread and workers.loop_share.arm()
+        flight.stop.has_others = flight.is_spread or None
         if deadline_ns != NEVER_NS:
             self._gate.submit_for_loop(flight)
         else:

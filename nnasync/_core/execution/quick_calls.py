@@ -11,7 +11,7 @@ it goes on beside others, in a slot for itself; else it goes the longer way.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -155,10 +155,9 @@ class QuickCalls:
             return out
         return self._read()
 
-    async def next_turn(self) -> None:
-        """Let the loop turn after a call that `ends_turn`."""
-        if self._run is not None:
-            await self._run.next_turn()
+    def next_turn(self) -> Awaitable[None]:
+        """Returns what lets the loop turn after a call that `ends_turn`."""
+        return self._run.next_turn()  # type: ignore[union-attr]  # It has just run that call.
 
     def goes_beside(self) -> bool:
         """Returns whether the call that was just answered with None goes on by `call_beside`."""

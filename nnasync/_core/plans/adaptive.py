@@ -80,7 +80,12 @@ class _AdaptiveCall(BoundCall):
         self._stopped: BoundCall | None = None
 
     def run(self, stop: StopFlag, given: Given = None) -> bool:
-        call = self._stopped or self._fitting(has_others=stop.has_others)
+        call = self._stopped
+        if call is None:
+            has_others = stop.has_others
+            if has_others is None:
+                has_others = self._is_busy()
+            call = (self._narrow or self._narrow_call() or self._wide) if has_others else self._wide
         if given is not None and call.reads_given:
             return call.run(stop, given)
         if given is not None:
@@ -96,11 +101,6 @@ class _AdaptiveCall(BoundCall):
         if call is not None:
             call.rewind()
 
-    def _fitting(self, *, has_others: bool) -> BoundCall:
-        """Returns the form for a run that begins now."""
-        return (self._narrow_call() if has_others or self._is_busy() else None) or self._wide
-
     def _narrow_call(self) -> BoundCall | None:
-        if self._narrow is None:
-            self._narrow = self._bind_narrow()
+        self._narrow = self._bind_narrow()
         return self._narrow

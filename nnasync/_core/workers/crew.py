@@ -66,7 +66,9 @@ class Crew:
 
     def is_outdated(self, worker: Worker) -> bool:
         """Returns whether a thread has the wrong OS priority for what it is to do now."""
-        return self._demotion.is_outdated(worker) or self._niceness.is_outdated(worker)
+        return worker.nicer is not self._niceness.is_greater or (
+            worker.priorities is LOW and self._demotion.is_outdated(worker)
+        )
 
     def idle_worker(self, priorities: Priorities) -> Worker | None:
         """Returns a thread that waits for work, which is to be woken.

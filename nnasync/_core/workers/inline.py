@@ -35,7 +35,7 @@ from nnasync._core.workers.admission import (
     quickest,
 )
 from nnasync._core.workers.refusals import stopped
-from nnasync._core.workers.running import Load
+from nnasync._core.workers.running import Load, Running
 from nnasync._core.workers.task import Call, Given, StopFlag, Task, contained, shielded
 from nnasync._core.workers.turns import NO_TASK, Turn, Turns
 from nnasync.errors import (
@@ -50,7 +50,11 @@ from nnasync.tracing import Tracer
 
 _WEIGHED_EVERY = 8
 _TRIFLE = 1 / 4
-_SELDOM = 7
+_SELDOM, _LESS_OFTEN = 7, 3
+"""An estimate learns from one in eight runs that are trifles, and from one in four of a network
+that is known well: what it learns from finds the caches full of something else after each run."""
+_WELL_KNOWN = 64
+_UNUSUAL = 2.0
 
 
 class InlineLane:
@@ -66,10 +70,10 @@ class InlineLane:
         inline_budget_ns: int,
         stall_budget_ns: int,
         servers: int,
-        busy: Callable[[], int],
+        on_workers: Running,
         load: Callable[[Priority], Load],
     ) -> None:
-        """Takes `lock`, that of the scheduler, and `busy`, how many workers run executions.
+        """Takes `lock`, that of the scheduler, and what runs on workers.
 
         `servers` is how many workers may be busy beside the thread of the loop, `load` tells what
         those have to do that matters to a priority.
@@ -90,7 +94,7 @@ class InlineLane:
         # An application that allows more than the stall budget has said what is too long.
         self._far_ns = max(2 * stall_budget_ns, inline_budget_ns)
         self.servers = servers
-        self._busy = busy
+        self._on_workers = on_workers
         self._load = load
         self._limits_ns = [loop_limit_ns(priority, inline_budget_ns) for priority in Priority]
         # What is shorter may hold the loop, whatever it did before.
@@ -157,7 +161,7 @@ class InlineLane:
         That is where nothing is beside it, and where those in company run one after the other. It
         counts as its arrival.
         """
-        if self._busy():
+        if self._on_workers.busy:
             return False
         if estimate.best_ns >= self._surely_ns[priority]:
             return False
@@ -214,11 +218,13 @@ class InlineLane:
         name: str,
         here: Turn,
         given: Given = None,
+        *,
+        is_alone: bool = False,
     ) -> int:
         """Runs a call on the calling thread, whose turn is `here`, and returns its duration.
 
-        Raises MissedDeadlinePersistent before, MissedDeadlineTransient after the run, and whatever
-        the device raises as a typed error.
+        `is_alone` is whether surely nothing runs beside it. Raises MissedDeadlinePersistent before,
+        MissedDeadlineTransient after the run, and whatever the device raises as a typed error.
         """
         started_ns = now_ns()
         # Whichever equals it is never as well: it is the quicker question.
@@ -227,7 +233,8 @@ class InlineLane:
             here.spend(0.0)  # Who asks again and again must let the loop turn some time, too.
             raise _refused(estimate, deadline_ns - started_ns)
         try:
-            finished = call.run(_UNSTOPPED) if given is None else call.run(_UNSTOPPED, given)
+            stop = _ALONE if is_alone else _UNSTOPPED
+            finished = call.run(stop) if given is None else call.run(stop, given)
         except BaseException as error:
             here.spend(now_ns() - started_ns)
             shielded(call.rewind)
@@ -248,9 +255,11 @@ class InlineLane:
             here.spend(took_ns)
         self.runs += 1
         self.ns += duration_ns
-        trifle_ns = self._trifle_ns
-        if took_ns < trifle_ns and estimate.high_ns < trifle_ns and estimate.samples & _SELDOM:
-            estimate.samples += 1
+        trifle_ns, high_ns, samples = self._trifle_ns, estimate.high_ns, estimate.samples
+        if (samples & _SELDOM and took_ns < trifle_ns and high_ns < trifle_ns) or (
+            samples & _LESS_OFTEN and samples > _WELL_KNOWN and took_ns < _UNUSUAL * high_ns
+        ):
+            estimate.samples = samples + 1
         else:
             estimate.observe(took_ns)
             if took_ns >= self._spread_from_ns:
@@ -397,7 +406,7 @@ class InlineLane:
 
     def _is_full(self) -> bool:
         """Returns whether executions occupy all cores."""
-        return self._busy() + self.running > self.servers
+        return self._on_workers.busy + self.running > self.servers
 
     def _is_turn_of(self, client: int) -> bool:
         with self._lock:
@@ -433,3 +442,5 @@ def _refused(estimate: Estimate, left_ns: int) -> MissedDeadlinePersistent:
 
 
 _UNSTOPPED = StopFlag(falls_back=False)
+_ALONE = StopFlag(falls_back=False)
+_ALONE.has_others = False

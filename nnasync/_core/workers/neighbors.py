@@ -27,7 +27,6 @@ from nnasync._core.clock import EarliestAlarm, Watchdog, now_ns
 from nnasync._core.kin import KIN
 from nnasync._core.workers.belief import Belief
 from nnasync._core.workers.running import Running
-from nnasync._core.workers.worker_thread import Worker
 from nnasync.machine.meter import Busy, CpuMeter
 
 _PERIOD_NS = 200_000_000
@@ -43,17 +42,9 @@ class Niceness:
     """Whether workers are to be nicer than their loop; its users hold the lock of the workers."""
 
     def __init__(self, *, is_wanted: bool) -> None:
-        self.is_wanted = is_wanted
+        self.is_wanted = self.is_greater = is_wanted
+        """`is_greater` is whether threads that start now should be nicer."""
         self._crowd = Belief(proof=_CROWDED, most_proof=_CROWDED, doubts=_CALM)
-
-    @property
-    def is_greater(self) -> bool:
-        """Returns whether threads that start now should be nicer."""
-        return self.is_wanted and not self._crowd.holds
-
-    def is_outdated(self, worker: Worker) -> bool:
-        """Returns whether a thread has the wrong niceness by now."""
-        return worker.nicer is not self.is_greater
 
     def note(self, busy: Busy, kin_cores: float = 0.0) -> bool:
         """Takes in how busy the cores were; returns whether other threads should take over.
@@ -62,7 +53,9 @@ class Niceness:
         """
         foreign_cores = (busy.machine - busy.stolen - busy.process) * busy.cores - kin_cores
         crowded = busy.machine >= _FULL and foreign_cores >= _FOREIGN_CORES
-        return self._crowd.note(speaks_for=crowded)
+        changes = self._crowd.note(speaks_for=crowded)
+        self.is_greater = self.is_wanted and not self._crowd.holds
+        return changes
 
 
 class Neighbors:
@@ -79,13 +72,16 @@ class Neighbors:
         self._alarm = EarliestAlarm(watchdog, self._look)
         self._meter: CpuMeter | None = None
         self._kin: tuple[int, dict[int, int]] = 0, {}
-        self._has_begun = self._closed = False
+        self._begun = 0
+        self._closed = False
+        self.is_looking = not nicer
+        """Whether nobody need have it `look_on` when a worker begins an execution."""
 
-    def begins(self) -> None:
-        """Notes that a worker begins an execution; with the lock held."""
-        self._has_begun = True
-        if self.niceness.is_wanted and not (self._alarm.is_armed or self._closed):
+    def look_on(self) -> None:
+        """Looks as long as workers begin executions, as one does now; with the lock held."""
+        if not self._closed:
             self._alarm.arm(now_ns() + _PERIOD_NS)
+            self.is_looking = self._alarm.is_armed
 
     def close(self) -> None:
         """Stops looking."""
@@ -98,17 +94,16 @@ class Neighbors:
         busy, kin_cores = None if meter is None else meter.lap(), self._kin_cores()
         with self._lock:
             self._alarm.rang()
-            goes_on = self._has_begun or len(self._running) > 0
-            self._has_begun = False
+            goes_on = self._begun != self._running.begun or len(self._running) > 0
+            self._begun = self._running.begun
             changes = busy is not None and self.niceness.note(busy, kin_cores)
             if changes and not self.niceness.is_greater:
                 self.on_crowd()
             if goes_on:
                 self._meter = meter or CpuMeter()
-                if not self._closed:
-                    self._alarm.arm(now_ns() + _PERIOD_NS)
+                self.look_on()
             else:
-                self._meter = None
+                self._meter, self.is_looking = None, False
 
     def _kin_cores(self) -> float:
         """Returns how many cores other processes of the application used since the last look."""

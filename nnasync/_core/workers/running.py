@@ -44,14 +44,14 @@ class Running:
     """Which thread runs which execution; threads that are lost count for no core.
 
     `counts` has how many run of each priority. `busy`, the number of cores, is read without the
-    lock too. `spread` counts what is spread on the threads for MEDIUM and HIGH: those for LOW do
-    not go on with what is held back for a core.
+    lock too; `begun` is how many have begun so far. `spread` counts what is spread on the threads
+    for MEDIUM and HIGH: those for LOW do not go on with what is held back for a core.
     """
 
     def __init__(self) -> None:
         self._workers: dict[Task, Worker] = {}
         self.counts = [0, 0, 0]
-        self.busy = 0
+        self.busy = self.begun = 0
         self.spread = 0
         self.lost = 0
 
@@ -81,6 +81,7 @@ class Running:
         self._workers[task] = worker
         self.counts[task.priority] += 1
         self.busy += 1
+        self.begun += 1
         self.spread += task.is_spread and worker.priorities is REGULAR
 
     def end(self, task: Task) -> Worker:

@@ -23,7 +23,8 @@ GO, YIELD, ABORT = 0, 1, 2
 class StopFlag:
     """The flag that a running execution checks between operations: continue, yield or abort.
 
-    `has_others` is whether others surely run beside it, so that it had better take one core alone.
+    `has_others` is whether others run beside it, so that it had better take one core alone, and
+    None where that is not known.
     `loop_timeout_ns` limits each WHILE loop of the execution. `priority` is for parts of it that a
     device in another process runs; None leaves it to that. `falls_back` is whether another device
     may repeat a run that failed: not where that would hold up a loop, and not in a trial. An engine
@@ -48,7 +49,8 @@ class StopFlag:
         self, loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS, *, falls_back: bool = True
     ) -> None:
         self.raised = GO
-        self.demoted = self.has_others = False
+        self.demoted = False
+        self.has_others: bool | None = None
         self.falls_back = falls_back
         self.loop_timeout_ns = loop_timeout_ns
         self.priority: Priority | None = None

@@ -86,7 +86,7 @@ class Workers:
             inline_budget_ns=inline_budget_ns,
             stall_budget_ns=stall_budget_ns,
             servers=cores - 1,
-            busy=lambda: self._running.busy,
+            on_workers=self._running,
             load=self._load,
         )
         self.turns = self.inline.turns
@@ -106,7 +106,6 @@ class Workers:
         self._worker_runs = self._worker_ns = self._preemptions = 0
         _log_executions(tracer)
 
-    @property
     def is_busy(self) -> bool:
         """Whether executions run beside that of the calling thread, now or usually.
 
@@ -371,6 +370,14 @@ class Workers:
             return None  # A core is that of the loop's thread, which runs the like of it.
         return self._crew.idle_worker(REGULAR)
 
+    def _is_left_to_loop(self) -> bool:
+        """Returns whether the next task is for the loop's thread, since workers run enough."""
+        if not 0 < self.inline.servers <= self._running.spread or self._closed:
+            return False
+        first = self._scheduler.first(now_ns(), REGULAR)
+        self._holds_back = isinstance(first, Task) and first.is_spread
+        return self._holds_back
+
     def _may_start_low(self) -> bool:
         if not self._scheduler.totals[0]:
             return False
@@ -427,7 +434,11 @@ class Workers:
         while True:
             task = self._take(worker)
             if task is not None:
-                worker.execute(task, self._run)
+                urgent = worker.urgent
+                if urgent is None:
+                    self._run(task)
+                else:
+                    urgent.run(self._run, task, is_high=task.priority is Priority.HIGH)
             elif self._closed:
                 return
             elif not worker.leaving:
@@ -465,11 +476,14 @@ class Workers:
         has_low = is_regular and self._scheduler.totals[Priority.LOW]
         asked = ALL if has_low and self._scheduler.low_goes_first() else worker.priorities
         # Whatever is queued when the runtime closes does not begin: closing answers it.
-        budget = not self._closed and (is_regular or self._may_start_low())
+        budget = not self._closed and (
+            not self._is_left_to_loop() if is_regular else self._may_start_low()
+        )
         job = self._scheduler.next(now_ns(), asked) if budget else None
         if isinstance(job, Task):
             self._running.begin(job, worker)
-            self._neighbors.begins()
+            if not self._neighbors.is_looking:
+                self._neighbors.look_on()
             if job.priority is Priority.LOW:
                 self._surroundings.begins(job)
             if job.shielded_until_ns or self._scheduler.is_governed:

@@ -86,9 +86,18 @@ class Turn:
         """Returns whether a run of that length fits into this turn; the first one always does."""
         return self.spent_ns <= 0 or self.spent_ns + needed_ns <= self.budget_ns
 
-    def is_used_up(self, who: int, run_ns: float) -> bool:
-        """Returns whether one more run of this length has no room, and only this task had runs."""
-        return self.spent_ns + run_ns > self.budget_ns and self.first == who and not self._later
+    def is_used_up(self, run_ns: float) -> bool:
+        """Returns whether one more run of this length has no room, and only one task had runs.
+
+        That is the one whose call arrived last.
+        """
+        arrived = self._arrived
+        return (
+            self.spent_ns + run_ns > self.budget_ns
+            and arrived is not None
+            and self.first == arrived[0]
+            and not self._later
+        )
 
     def is_half_spent(self) -> bool:
         """Returns whether half of the turn is spent: who cannot yield later should do so now."""

@@ -12,7 +12,6 @@ import msgspec
 from nnasync._core.clock import now_ns
 from nnasync._core.endings import joined_at_exit
 from nnasync._core.giving_way import UrgentWorker
-from nnasync._core.workers.task import Task
 from nnasync.hal import Priority
 from nnasync.scheduler import SchedulerStatistics
 from nnasync.tracing import Count
@@ -112,13 +111,6 @@ class Worker:
         else:
             starter.start(self.thread)
         joined_at_exit(self.thread)
-
-    def execute(self, task: Task, run: Callable[[Task], object]) -> None:
-        """Runs a task with the priority that the system is to have for it."""
-        if self.urgent is None:
-            run(task)
-        else:
-            self.urgent.run(run, task, is_high=task.priority is Priority.HIGH)
 
     def park(self) -> None:
         """Wait until it is woken."""
