@@ -375,8 +375,10 @@ class Workers:
         if not 0 < self.inline.servers <= self._running.spread or self._closed:
             return False
         first = self._scheduler.first(now_ns(), REGULAR)
-        self._holds_back = isinstance(first, Task) and first.is_spread
-        return self._holds_back
+        if not (isinstance(first, Task) and first.is_spread):
+            return False
+        self._holds_back = True
+        return True
 
     def _may_start_low(self) -> bool:
         if not self._scheduler.totals[0]:
