@@ -268,9 +268,7 @@ class InlineLane:
             for hook in hooks:
                 hook(name, started_ns, ended_ns)
         if is_timed and ended_ns > deadline_ns:
-            raise MissedDeadlineTransient(
-                f"the execution ended {(ended_ns - deadline_ns) / 1e6:.3f} ms after its deadline"
-            )
+            raise _too_late(ended_ns - deadline_ns)
         return duration_ns
 
     def run_for(
@@ -439,6 +437,12 @@ def _refused(estimate: Estimate, left_ns: int) -> MissedDeadlinePersistent:
             f"{until_deadline(left_ns)}, and the execution needs at least {needed_ns / 1e6:.3f} ms"
         ),
     )
+
+
+def _too_late(late_ns: int) -> MissedDeadlineTransient:
+    """Returns the error of an execution that ended so long after its deadline."""
+    text = f"the execution ended {late_ns / 1e6:.3f} ms after its deadline"
+    return MissedDeadlineTransient(text)
 
 
 _UNSTOPPED = StopFlag(falls_back=False)
