@@ -22,6 +22,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from nnasync._core.drivers.openvino.exports import Export
 from nnasync._core.drivers.openvino.infer_requests import InferRequest, run_interruptibly
 from nnasync._core.endings import renewed_in_child
 from nnasync._core.os_threads import demote, ran_ns, threads_of_others
@@ -78,8 +79,12 @@ class Quiet:
 class Network:
     """A compiled network, and the thread of the engine on which its runs can give way."""
 
-    def __init__(self, compiled: Any, threads: frozenset[int] = frozenset()) -> None:
-        """`threads` began while it was made; one of them may be the one that runs it.
+    def __init__(
+        self, compiled: Any, threads: frozenset[int] = frozenset(), export: Export | None = None
+    ) -> None:
+        """`export` gives its bytes, if it was not made of them.
+
+        `threads` began while it was made; one of them may be the one that runs it.
 
         Those that began with another network, too, belong to nobody: nothing tells whose they are.
         The engine hands threads of a network that is gone to the next one. So a few with lowered
@@ -87,6 +92,7 @@ class Network:
         network `may_be_demoted` without having been asked to.
         """
         self.compiled = compiled
+        self.export = export
         self.threads = threads
         self.demoted = False
         self.may_be_demoted = _is_any_left_over()
@@ -156,11 +162,11 @@ def _is_any_left_over() -> bool:
     return bool(_LEFT_OVER)
 
 
-def watched(make: Callable[[], Any]) -> Network:
+def watched(make: Callable[[], tuple[Any, Export | None]]) -> Network:
     """A network from `make`, with the threads that begin meanwhile."""
     before = threads_of_others()
-    compiled = make()
-    return Network(compiled, threads_of_others() - before)
+    compiled, export = make()
+    return Network(compiled, threads_of_others() - before, export)
 
 
 class Background:

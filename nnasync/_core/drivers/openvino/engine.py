@@ -11,10 +11,9 @@ import msgspec
 from nnasync._core import validation
 from nnasync._core.deferred import deferred
 from nnasync._core.drivers.openvino.background import Network, watched
-from nnasync._core.drivers.openvino.networks import in_engine
+from nnasync._core.drivers.openvino.exports import compiled, imported, in_engine
 from nnasync._core.drivers.openvino.package import (
     PACKAGE,
-    core,
     faults,
     has_bfloat16,
     module,
@@ -152,7 +151,7 @@ class OpenVinoEngine(EngineBase):
             graph = graphs.translate(model, chosen.name)
         compiling = span(Phase.COMPILATION, f"compile {model.name or 'model'} as {chosen.name}")
         with faults("compiling"), compiling:
-            network = watched(lambda: core().compile_model(graph.network, "CPU", _config(chosen)))
+            network = watched(lambda: compiled(graph.network, _config(chosen)))
         return self._plan(network, graph.output_shapes, chosen)
 
     def serialize(self, plan: Plan) -> CacheFiles:
@@ -208,7 +207,7 @@ class _PlanDescription(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
 
 def _read(lowering: Lowering, blob: Any) -> Network:
     """A compiled network from a tensor of its bytes."""
-    return watched(lambda: core().import_model(blob, "CPU", _config(lowering)))
+    return watched(lambda: imported(blob, _config(lowering)))
 
 
 _PRECISIONS = {"f32": "f32", "bf16": "bf16", "int8": "f32", "int8-bf16": "bf16"}

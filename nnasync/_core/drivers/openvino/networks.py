@@ -14,9 +14,6 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
-from nnasync._core.drivers.openvino.package import module
 from nnasync._core.endings import joined_at_exit
 
 logger = logging.getLogger(__name__)
@@ -74,11 +71,3 @@ class Networks:
         except Exception as error:
             logger.warning("executions of a network take turns: it cannot be copied: %s", error)
         self._copying = None
-
-
-def in_engine(blob: bytes | memoryview) -> Any:
-    """Bytes in memory of the engine, which keeps it for as long as it reads weights there."""
-    data = np.frombuffer(blob, np.uint8)
-    tensor = module().Tensor(module().Type.u8, data.shape)
-    tensor.data[:] = data
-    return tensor

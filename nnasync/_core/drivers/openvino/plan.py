@@ -8,15 +8,15 @@ taken all the same: its kernels load without alignment.
 from __future__ import annotations
 
 import contextlib
-import io
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from nnasync._core.drivers.openvino.background import Background, Network
+from nnasync._core.drivers.openvino.exports import Export, in_engine
 from nnasync._core.drivers.openvino.infer_requests import InferRequest, run_interruptibly
-from nnasync._core.drivers.openvino.networks import SHARED, Networks, in_engine
+from nnasync._core.drivers.openvino.networks import SHARED, Networks
 from nnasync._core.drivers.openvino.package import faults
 from nnasync._core.workers import ABORT
 from nnasync.engine import BoundCall, Given, Phase, Plan, StopFlag, Target, fit, span
@@ -49,7 +49,8 @@ class OpenVinoPlan(Plan):
         `read` makes a network of a tensor of bytes, `blob` where this one was read too.
         """
         self.is_imported = blob is not None
-        copied = partial(_copied, network.compiled, read, blob)
+        self._export = network.export
+        copied = partial(_copied, network.export, read, blob)
         at_once = cores // threads
         # As many again, for what goes ahead of as many executions of less priority.
         self.networks = Networks(network, copied, 2 * at_once if at_once > 1 else 1)
@@ -86,9 +87,9 @@ class OpenVinoPlan(Plan):
 
         Raises BadState for a network that was imported: the engine cannot read what it would write.
         """
-        if self.is_imported:
+        if self._export is None:
             raise BadState("OpenVINO exports no network that it has imported itself")
-        return _exported(self.compiled)
+        return self._export()
 
     def trim(self) -> None:
         """Gives back what the requests hold, unless one of them runs."""
@@ -98,16 +99,9 @@ class OpenVinoPlan(Plan):
                 network.compiled.release_memory()
 
 
-def _exported(compiled: Any) -> memoryview:
-    blob = io.BytesIO()
-    with faults("exporting"):
-        compiled.export_model(blob)
-    return blob.getbuffer()
-
-
-def _copied(compiled: Any, read: Callable[[Any], Network], blob: Any) -> Network:
-    """Another network that is the same; `blob` is what it was read from, if it was."""
-    return read(in_engine(_exported(compiled)) if blob is None else blob)
+def _copied(export: Export | None, read: Callable[[Any], Network], blob: Any) -> Network:
+    """Another network that is the same, from its bytes or what it was read from itself."""
+    return read(blob if export is None else in_engine(export()))
 
 
 class OpenVinoCall(BoundCall):
