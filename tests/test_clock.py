@@ -208,6 +208,50 @@ def test_a_raising_callback_is_logged_and_the_next_one_fires(
     assert "broken callback" in caplog.text
 
 
+def test_who_rings_calls_what_is_due_and_nothing_else(
+    watchdog: clock.Watchdog, caplog: pytest.LogCaptureFixture
+) -> None:
+    rang: list[str] = []
+
+    def broken() -> None:
+        raise ValueError("broken callback")
+
+    watchdog.ring()
+    with held(watchdog):
+        watchdog.arm(0, broken)
+        watchdog.arm(1, lambda: rang.append(threading.current_thread().name))
+        gone = watchdog.arm(2, lambda: rang.append("disarmed"))
+        later = watchdog.arm(clock.now_ns() + HOUR, lambda: rang.append("later"))
+        assert gone.disarm()
+        watchdog.ring()
+        assert rang == [threading.current_thread().name]
+        assert "broken callback" in caplog.text
+        watchdog.ring()
+        assert watchdog.pending() == 1
+    assert later.disarm()
+    assert len(rang) == 1
+
+
+def test_who_rings_does_not_wait_for_the_watchdog(watchdog: clock.Watchdog) -> None:
+    firings, locked, go = Firings(), threading.Event(), threading.Event()
+
+    def lock() -> None:
+        with watchdog._lock:
+            locked.set()
+            go.wait(30)
+
+    with held(watchdog):
+        watchdog.arm(0, firings.callback)
+        thread = threading.Thread(target=lock)
+        thread.start()
+        assert locked.wait(30)
+        watchdog.ring()
+        assert not firings.names
+        go.set()
+        thread.join()
+    firings.wait_for(1)
+
+
 def test_callbacks_may_arm_and_disarm(watchdog: clock.Watchdog) -> None:
     firings = Firings()
     other = watchdog.arm(clock.now_ns() + HOUR, lambda: firings.callback("other"))

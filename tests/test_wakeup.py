@@ -20,6 +20,7 @@ import trio
 
 from nnasync import errors
 from nnasync._core import wakeup as wakeups
+from nnasync._core.clock import Watchdog
 from nnasync._core.lag import Lag
 from nnasync._core.wakeup import (
     Waiter,
@@ -147,6 +148,40 @@ async def test_a_callback_of_the_loop_catches_up() -> None:
     assert wakeup.wakeups == wakeups_before + 1
     assert wakeup.hold(), "nothing holds them any more"
     wakeup.let_go()
+
+
+class _ThreadlessWatchdog(Watchdog):
+    """A watchdog whose thread comes too late for everything."""
+
+    def _rouse(self) -> None:
+        pass
+
+
+@pytest.mark.one_loop("trio's callbacks are no callbacks of asyncio")
+async def test_a_callback_that_catches_up_tells_of_deadlines() -> None:
+    """Their own thread may be waiting for a core, or for the interpreter lock."""
+    wakeup, seen, waiter = Wakeup.current(), list[str](), Waiter()
+    watchdog, tracer = _ThreadlessWatchdog(), Tracer()
+
+    async def wait() -> None:
+        await waiter
+        seen.append("went on")
+
+    def callback() -> None:
+        wakeup.catch_up()
+        seen.append("caught up")
+
+    wakeup.serve(tracer, watchdog)
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(wait)
+            await yield_now()
+            watchdog.arm(0, waiter.wake)
+            asyncio.get_running_loop().call_soon(callback)
+    finally:
+        wakeup.serve_no_more(tracer)
+    assert seen == ["went on", "caught up"]
+    assert not watchdog.pending()
 
 
 async def test_a_task_does_not_catch_up() -> None:

@@ -151,6 +151,29 @@ class Watchdog:
                 self._compact()
         return alarm
 
+    def ring(self) -> None:
+        """Call back what is due, on the calling thread; as a rule there is nothing.
+
+        The watchdog's own thread may be late: it needs a core, and the interpreter lock.
+        """
+        heap = self._heap
+        try:
+            if heap[0][0] > time.monotonic_ns():
+                return
+        except IndexError:
+            return
+        while self._lock.acquire(blocking=False):
+            try:
+                callback = self._due()
+            finally:
+                self._lock.release()
+            if callback is None:
+                return
+            try:
+                callback()
+            except Exception:
+                logger.exception("a deadline's callback raised")
+
     def pending(self) -> int:
         """Number of alarms that may still fire."""
         with self._lock:
@@ -213,23 +236,27 @@ class Watchdog:
     def _next(self) -> tuple[Callable[[], object] | None, int]:
         """The callback that is due now, or None and the time until which to sleep, if any."""
         with self._lock:
-            heap = self._heap
             self._wakes_at = _RUNNING
-            while heap:
-                at_ns, _, alarm = heap[0]
-                callback = alarm._callback
-                if callback is None:
-                    heapq.heappop(heap)
-                    self._dead -= 1
-                    continue
-                if at_ns > time.monotonic_ns():
-                    self._wakes_at = at_ns
-                    return None, at_ns
-                heapq.heappop(heap)
-                alarm._callback = None
+            callback = self._due()
+            if callback is not None:
                 return callback, 0
-            self._wakes_at = _PARKED
-            return None, _PARKED
+            self._wakes_at = at_ns = self._heap[0][0] if self._heap else _PARKED
+            return None, at_ns
+
+    def _due(self) -> Callable[[], object] | None:
+        """Takes the callback that is due now, if there is one; the lock is held."""
+        heap = self._heap
+        while heap:
+            at_ns, _, alarm = heap[0]
+            callback = alarm._callback
+            if callback is not None and at_ns > time.monotonic_ns():
+                return None
+            heapq.heappop(heap)
+            if callback is not None:
+                alarm._callback = None
+                return callback
+            self._dead -= 1
+        return None
 
 
 def _call(callback: Callable[[], object]) -> None:

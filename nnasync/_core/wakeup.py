@@ -22,7 +22,7 @@ from collections.abc import Awaitable, Callable, Generator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from nnasync import errors, hal
-from nnasync._core.clock import now_ns
+from nnasync._core.clock import Watchdog, now_ns
 from nnasync._core.deferred import deferred
 from nnasync._core.endings import joined_at_exit, renewed_in_child
 from nnasync._core.lag import Lag
@@ -90,6 +90,7 @@ class Wakeup:
         "_posted_ns",
         "_queue",
         "_task",
+        "_watchdog",
         "is_between_tasks",
         "is_trio",
         "lag",
@@ -111,6 +112,7 @@ class Wakeup:
         self.is_trio = is_trio
         self.thread_id = _get_ident()
         self.tracer: Tracer | None = None
+        self._watchdog: Watchdog | None = None
         self.posted = 0
         self.wakeups = 0
 
@@ -199,6 +201,15 @@ class Wakeup:
         self._queue = deque()
         self._gate = threading.Lock()
 
+    def serve(self, tracer: Tracer, watchdog: Watchdog) -> None:
+        """Have this tracer hear of wake-ups, and this watchdog's deadlines told in `catch_up`."""
+        self.tracer, self._watchdog = tracer, watchdog
+
+    def serve_no_more(self, tracer: Tracer) -> None:
+        """Undo `serve`, unless another tracer was given since."""
+        if self.tracer is tracer:
+            self.tracer = self._watchdog = None
+
     def post(self, callback: Callable[[], object]) -> bool:
         """Have `callback` called on the loop soon, from any thread; False if the loop is closed."""
         self._queue.append(callback)
@@ -233,13 +244,17 @@ class Wakeup:
         """Call what was posted and is still to come in this turn of the loop.
 
         For callbacks of the loop that are many in one turn: between these the program hears of what
-        other threads do. Nothing that a task may want must be held. Does nothing within a task.
+        other threads do, and of deadlines that have passed. Nothing that a task may want must be
+        held. Does nothing within a task.
         """
-        if not self._queue or self.is_trio or self.is_between_tasks or _current_task() is not None:
+        if self.is_trio or self.is_between_tasks or _current_task() is not None:
             return
         self.is_between_tasks = True
         try:
-            self._call_posted()
+            if self._watchdog is not None:
+                self._watchdog.ring()
+            if self._queue:
+                self._call_posted()
         finally:
             self.is_between_tasks = False
 
@@ -364,10 +379,11 @@ class Waiter:
         """
         if self.woken or self._abandoned:
             return
-        if self._wakeup.thread_id == _get_ident():
+        wakeup = self._wakeup
+        if wakeup.thread_id == _get_ident() and not wakeup.is_between_tasks:
             self._complete()
         else:
-            self._wakeup.post(self._complete_posted)
+            wakeup.post(self._complete_posted)
 
     async def wait(self) -> None:
         """Wait for `wake`; does not suspend if it came already. Cancelling only ends the wait."""

@@ -219,7 +219,7 @@ class Runtime:
             await self._tasks.close()
             raise
         SETTINGS.enter(options)
-        self._wakeup.tracer = self.tracer
+        self._wakeup.serve(self.tracer, self._watchdog)
         self._state = "open"
         self._trim_later()
         return self
@@ -233,8 +233,7 @@ class Runtime:
                 await self._close()
         finally:
             SETTINGS.leave(self.options)
-            if self._wakeup.tracer is self.tracer:
-                self._wakeup.tracer = None
+            self._wakeup.serve_no_more(self.tracer)
             self._loop_thread.leave()
             await self._tasks.close()
 
