@@ -38,5 +38,5 @@ class System:
         monkeypatch.setattr(os, "sched_getscheduler", lambda _: self.here().number)
         monkeypatch.setattr(os, "sched_getparam", lambda _: os.sched_param(self.here().priority))
         monkeypatch.setattr(os, "sched_setscheduler", self.set_scheduler)
-        monkeypatch.setattr(giving_way, "_leave_real_time", Policy.apply)
+        monkeypatch.setattr(giving_way, "_leave_to_others", Policy.apply)
         return self

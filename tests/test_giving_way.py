@@ -41,6 +41,10 @@ def wanted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def is_ahead(policy: Policy) -> bool:
+    return policy.is_real_time and policy.priority == 2
+
+
+def is_a_step_down(policy: Policy) -> bool:
     return policy.is_real_time and policy.priority == 1
 
 
@@ -97,7 +101,8 @@ def test_a_worker_is_ahead_of_others_and_behind_the_loop(system: System) -> None
 
 @pytest.mark.usefixtures("wanted")
 @pytest.mark.parametrize("is_high", [True, False])
-def test_only_the_computing_of_what_is_not_high_gives_way(system: System, is_high: bool) -> None:
+def test_computing_steps_down_and_what_is_not_high_gives_way(system: System, is_high: bool) -> None:
+    """Whoever waits for the interpreter lock goes ahead of what computes without it."""
     seen: list[Policy] = []
     engine = giving_way(lambda: seen.append(system.here()))
 
@@ -109,7 +114,22 @@ def test_only_the_computing_of_what_is_not_high_gives_way(system: System, is_hig
     in_thread(lambda worker, clock: worker.run(execution, is_high=is_high))
     assert is_ahead(seen[0])
     assert is_ahead(seen[2])
-    assert is_ahead(seen[1]) if is_high else seen[1] == USUAL
+    assert is_a_step_down(seen[1]) if is_high else seen[1] == USUAL
+
+
+@pytest.mark.usefixtures("wanted")
+@pytest.mark.parametrize("is_high", [True, False])
+def test_computing_within_computing_changes_nothing(system: System, is_high: bool) -> None:
+    seen: list[Policy] = []
+    inner = giving_way(lambda: seen.append(system.here()))
+
+    def computing() -> None:
+        inner()
+        seen.append(system.here())
+
+    in_thread(lambda worker, clock: worker.run(giving_way(computing), is_high=is_high))
+    assert seen[0] == seen[1]
+    assert is_a_step_down(seen[0]) if is_high else seen[0] == USUAL
 
 
 @pytest.mark.usefixtures("wanted", "system")
@@ -160,7 +180,8 @@ def test_high_work_without_an_end_gives_way(
         clock.now_ns = int(2 * times * SAVED_NS)
         seen.clear()
         worker.run(execution, is_high=True)
-        assert [is_ahead(each) for each in seen] == [True, True]
+        assert is_ahead(seen[0])
+        assert is_a_step_down(seen[1])
 
     in_thread(work)
 

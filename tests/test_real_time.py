@@ -37,7 +37,7 @@ def wish(monkeypatch: pytest.MonkeyPatch) -> RealTime:
 
 def in_real_time(policy: Policy) -> bool:
     flag = os.SCHED_RESET_ON_FORK
-    return policy.number == os.SCHED_RR | flag and policy.priority == 2
+    return policy.number == os.SCHED_RR | flag and policy.priority == 3
 
 
 def test_a_thread_gets_it_and_gives_it_back(system: System) -> None:
@@ -71,7 +71,7 @@ def test_what_a_program_has_chosen_itself_stays(system: System) -> None:
 def test_without_permission_it_says_what_it_takes(system: System) -> None:
     system.permits = False
     wish = RealTime()
-    with pytest.raises(InvalidArgument, match="RLIMIT_RTPRIO of 2"):
+    with pytest.raises(InvalidArgument, match="RLIMIT_RTPRIO of 3"):
         wish.enter()
     assert not wish.is_wanted
 

@@ -53,7 +53,7 @@ def ahead_of_all() -> Iterator[None]:
 
     What it starts does not inherit it.
     """
-    priority = os.sched_param(os.sched_get_priority_min(os.SCHED_RR) + 2)
+    priority = os.sched_param(os.sched_get_priority_min(os.SCHED_RR) + 3)
     usual = os.sched_getscheduler(0), os.sched_getparam(0)
     os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, priority)
     try:

@@ -6,11 +6,15 @@ whatever HIGH work is to come. The remedy is the priority ceiling (Sha, Rajkumar
 1990): who holds what urgent threads need is as urgent as they are. So where real time is asked for
 (`real_time`), workers have it, too, one step below the loop. They give way, which is to have the
 usual priority, while an engine computes for them without the lock. They do not hold it either while
-they leave real time, since the system may give the core to another thread in that very moment.
+they step down, since the system may give the core to another thread in that very moment.
 
 A run of HIGH priority does not give way, as long as there is an allowance, half of the time that
-passes. Once it is used up, its computing does. An engine that does not say when it computes never
-gives way; once the allowance is exceeded by far, whole runs do.
+passes: its computing is in real time, too, but another step down. Else a thread that is to have the
+lock next might have to wait for that computing, and with it, all that want the lock: the condition
+variables of the C library, up to its version 2.40, let nobody signal while a thread that was woken
+before has not come to its turn. Once the allowance is used up, such computing gives way as well. An
+engine that does not say when it computes never steps down; once the allowance is exceeded by far,
+whole runs give way.
 """
 
 from __future__ import annotations
@@ -66,14 +70,15 @@ class UrgentWorker:
         """
         self._now_ns, self._used_ns = now_ns, used_ns
         usual = Policy.here()
-        ahead = usual.in_real_time(above_least=0)
+        ahead = usual.in_real_time(above_least=1)
+        self._computing = usual.in_real_time(above_least=0)
         ahead.apply()
         usual.apply()
         self._usual = Policy.here()  # With a flag that only a privilege would clear, perhaps.
         ahead.apply()
         self._ahead_is = 0, ahead.number, os.sched_param(ahead.priority)
         self._allowance = Allowance(now_ns())
-        self._gives_way = False
+        self._steps_down_to: Policy | None = self._computing
         self._gave_way_ns = 0
         _HERE.worker = self
 
@@ -81,44 +86,50 @@ class UrgentWorker:
         """Calls what runs an execution; its computing gives way unless its priority is HIGH."""
         left_ns = self._allowance.left_ns(self._now_ns())
         if left_ns < -_SAVED_NS:
-            self._at_usual_priority(run, *arguments)
+            self._step_down(self._usual, run, *arguments)
             return
-        begun_ns = self._used_ns()
-        self._gives_way, self._gave_way_ns = not is_high or left_ns <= 0, 0
+        begun_ns, self._gave_way_ns = self._used_ns(), 0
+        self._steps_down_to = self._computing if is_high and left_ns > 0 else self._usual
         try:
             run(*arguments)
         finally:
-            self._gives_way = False
+            self._steps_down_to = self._computing
             self._allowance.take(self._used_ns() - begun_ns - self._gave_way_ns)
 
     @property
     def gives_way(self) -> bool:
         """Whether the computing of the run that is under way is to give way."""
-        return self._gives_way
+        return self._steps_down_to is self._usual
 
     def compute(self, call: Callable[[*Ts], T], *arguments: *Ts) -> T:
-        """Calls what computes without the interpreter lock, and gives way meanwhile."""
-        begun_ns, self._gives_way = self._used_ns(), False
+        """Calls what computes without the interpreter lock, and steps down meanwhile."""
+        policy = self._steps_down_to
+        if policy is None:
+            return call(*arguments)
+        if policy is not self._usual:
+            return self._step_down(policy, call, *arguments)
+        begun_ns = self._used_ns()
         try:
-            return self._at_usual_priority(call, *arguments)
+            return self._step_down(policy, call, *arguments)
         finally:
-            self._gives_way = True
             self._gave_way_ns += self._used_ns() - begun_ns
 
-    def _at_usual_priority(self, call: Callable[[*Ts], T], *arguments: *Ts) -> T:
+    def _step_down(self, policy: Policy, call: Callable[[*Ts], T], *arguments: *Ts) -> T:
         set_policy, ahead = os.sched_setscheduler, self._ahead_is
-        _leave_real_time(self._usual)
+        before, self._steps_down_to = self._steps_down_to, None
+        _leave_to_others(policy)
         try:
             return call(*arguments)
         finally:
             set_policy(*ahead)  # At once: with each step before it, the thread could lose its core.
+            self._steps_down_to = before
 
 
-def _leave_real_time(usual: Policy) -> None:
-    """Gives the calling thread its usual policy, and lets go of the interpreter lock meanwhile."""
-    priority = ctypes.c_int(usual.priority)
-    if _set_scheduler()(0, usual.number, ctypes.byref(priority)) != 0:
-        usual.apply()
+def _leave_to_others(policy: Policy) -> None:
+    """Gives the calling thread a lower policy, and lets go of the interpreter lock meanwhile."""
+    priority = ctypes.c_int(policy.priority)
+    if _set_scheduler()(0, policy.number, ctypes.byref(priority)) != 0:
+        policy.apply()
 
 
 @functools.cache
@@ -139,17 +150,19 @@ def giving_way(
 ) -> Callable[[*Ts], T]:
     """Returns a function that calls an engine, which computes without the interpreter lock.
 
-    On a worker in real time it gives way meanwhile. Where `call` does much with the lock, too,
-    `apart` is to have another thread of the engine compute: it is called in its place. While nobody
-    wants real time the function is `call`.
+    On a worker in real time it steps down meanwhile. Where `call` does much with the lock, too,
+    `apart` is to have another thread of the engine compute: it is called in its place by whom gives
+    way. While nobody wants real time the function is `call`.
     """
     if not REAL_TIME.is_wanted:
         return call
 
     def called(*arguments: *Ts) -> T:
         worker = _HERE.worker
-        if worker is None or not worker.gives_way:
+        if worker is None:
             return call(*arguments)
-        return worker.compute(call, *arguments) if apart is None else apart(*arguments)
+        if apart is not None and worker.gives_way:
+            return apart(*arguments)
+        return worker.compute(call, *arguments)
 
     return called

@@ -22,7 +22,7 @@ from nnasync.hal import Struct
 
 _NOT_PERMITTED = (
     "real_time: the system lets this process have no real-time threads ({}); it takes the "
-    "capability CAP_SYS_NICE or a limit RLIMIT_RTPRIO of 2 or more (LimitRTPRIO=2 of systemd, "
+    "capability CAP_SYS_NICE or a limit RLIMIT_RTPRIO of 3 or more (LimitRTPRIO=3 of systemd, "
     "--cap-add=SYS_NICE of containers)"
 )
 
@@ -43,11 +43,11 @@ class Policy(Struct, frozen=True):
         """Whether it is a real-time one."""
         return self.number & ~os.SCHED_RESET_ON_FORK in (os.SCHED_FIFO, os.SCHED_RR)
 
-    def in_real_time(self, above_least: int = 1) -> Policy:
+    def in_real_time(self, above_least: int = 2) -> Policy:
         """Returns a real-time one, which is not inherited, or itself if it is in real time.
 
-        Its priority is so far above the least urgent one: 1 for threads of loops and deadlines, 0
-        for workers.
+        Its priority is so far above the least urgent one: 2 for threads of loops and deadlines, 1
+        for workers, 0 for what these compute.
         """
         if self.is_real_time:
             return self

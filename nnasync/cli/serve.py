@@ -120,7 +120,7 @@ def _add_operation(parser: argparse.ArgumentParser) -> None:
         "--real-time",
         action="store_true",
         help="run the threads that talk to clients and wait for deadlines ahead of all other work, "
-        "that of other programs too; takes root, CAP_SYS_NICE or a limit RLIMIT_RTPRIO of 2",
+        "that of other programs too; takes root, CAP_SYS_NICE or a limit RLIMIT_RTPRIO of 3",
     )
 
 

@@ -58,7 +58,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     programs included: for programs whose loop does little at a time, as a server's. Workers have
     a lower one, and the usual one while an engine computes for less than HIGH, or once they have
     used half of a core without; no thread has the lowest OS priority then. It takes CAP_SYS_NICE
-    or a limit RLIMIT_RTPRIO of 2; without, opening the runtime raises InvalidArgument.
+    or a limit RLIMIT_RTPRIO of 3; without, opening the runtime raises InvalidArgument.
     competition_budget_ms: how long devices are measured against each other for a model (0: the
     first that takes it gets it). contest_process: measure them in a process that is started for it,
     so that the loop does not stall (devices that are given as objects, or isolated, are measured
