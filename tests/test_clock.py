@@ -216,17 +216,17 @@ def test_who_rings_calls_what_is_due_and_nothing_else(
     def broken() -> None:
         raise ValueError("broken callback")
 
-    watchdog.ring()
+    watchdog.ring_due()
     with held(watchdog):
         watchdog.arm(0, broken)
         watchdog.arm(1, lambda: rang.append(threading.current_thread().name))
         gone = watchdog.arm(2, lambda: rang.append("disarmed"))
         later = watchdog.arm(clock.now_ns() + HOUR, lambda: rang.append("later"))
         assert gone.disarm()
-        watchdog.ring()
+        watchdog.ring_due()
         assert rang == [threading.current_thread().name]
         assert "broken callback" in caplog.text
-        watchdog.ring()
+        watchdog.ring_due()
         assert watchdog.pending() == 1
     assert later.disarm()
     assert len(rang) == 1
@@ -245,7 +245,7 @@ def test_who_rings_does_not_wait_for_the_watchdog(watchdog: clock.Watchdog) -> N
         thread = threading.Thread(target=lock)
         thread.start()
         assert locked.wait(30)
-        watchdog.ring()
+        watchdog.ring_due()
         assert not firings.names
         go.set()
         thread.join()

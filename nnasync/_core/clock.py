@@ -151,7 +151,7 @@ class Watchdog:
                 self._compact()
         return alarm
 
-    def ring(self) -> None:
+    def ring_due(self) -> None:
         """Call back what is due, on the calling thread; as a rule there is nothing.
 
         The watchdog's own thread may be late: it needs a core, and the interpreter lock.

@@ -252,7 +252,7 @@ class Wakeup:
         self.is_between_tasks = True
         try:
             if self._watchdog is not None:
-                self._watchdog.ring()
+                self._watchdog.ring_due()
             if self._queue:
                 self._call_posted()
         finally:
