@@ -10,10 +10,11 @@ import nnasync as nn
 from nnasync import hal
 from nnasync._core.drivers.cpu import ReferenceEngine
 from nnasync._core.drivers.openvino import OpenVinoEngine
+from nnasync._core.drivers.openvino.plan import OpenVinoPlan
 from nnasync._core.model.graph import Value
 from nnasync._core.workers import StopFlag
 from nnasync.engine import Lowering, Plan
-from nnasync.hal import Array, ExecutionPreference, OperandType
+from nnasync.hal import Array, ExecutionPreference, OperandType, OperationType
 
 FAST = ExecutionPreference.FAST_SINGLE_ANSWER
 F32, F16 = OperandType.TENSOR_FLOAT32, OperandType.TENSOR_FLOAT16
@@ -84,3 +85,18 @@ def check(
             tolerated = steps if one.dtype.itemsize == 1 and one.dtype.kind != "b" else 0
             difference = np.abs(one.astype(np.int64) - other.astype(np.int64))
             assert difference.max() <= tolerated
+
+
+def product(m: nn.ModelBuilder) -> Value:
+    """A product with constant weights."""
+    x = given(m, F32, 2, 3)
+    weights = m.constant(np.arange(12, dtype=np.float32).reshape(4, 3))
+    zeros = m.constant(np.zeros(4, np.float32))
+    return m.operation(OperationType.FULLY_CONNECTED, x, weights, zeros, 0)
+
+
+def compiled_product() -> OpenVinoPlan:
+    """A small network that is compiled for two cores, on one thread."""
+    engine = OpenVinoEngine()
+    engine.cores = 2
+    return engine.compile(model_of(product), FAST, PRECISE)

@@ -8,28 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import nnasync as nn
 from nnasync._core.drivers.openvino import OpenVinoEngine, exports
 from nnasync._core.drivers.openvino.plan import OpenVinoPlan
-from nnasync._core.model.graph import Value
 from nnasync._core.workers import StopFlag
 from nnasync.engine import CacheFiles
 from nnasync.errors import GeneralFailure
-from nnasync.hal import Array, OperationType
-from tests.drivers.openvino.rig import F32, FAST, PRECISE, given, model_of
-
-
-def product(m: nn.ModelBuilder) -> Value:
-    x = given(m, F32, 2, 3)
-    weights = m.constant(np.arange(12, dtype=np.float32).reshape(4, 3))
-    zeros = m.constant(np.zeros(4, np.float32))
-    return m.operation(OperationType.FULLY_CONNECTED, x, weights, zeros, 0)
-
-
-def compiled() -> OpenVinoPlan:
-    engine = OpenVinoEngine()
-    engine.cores = 2
-    return engine.compile(model_of(product), FAST, PRECISE)
+from nnasync.hal import Array
+from tests.drivers.openvino.rig import compiled_product
 
 
 def answer_of(plan: OpenVinoPlan) -> Array:
@@ -45,7 +30,7 @@ def test_they_are_there_without_asking_the_network(monkeypatch: pytest.MonkeyPat
         raise AssertionError("the network was asked")
 
     monkeypatch.setattr(exports, "_asked", refused)
-    plan = compiled()
+    plan = compiled_product()
     written = plan.exported()
     monkeypatch.undo()
     assert written == exports._asked(plan.compiled)
@@ -53,7 +38,7 @@ def test_they_are_there_without_asking_the_network(monkeypatch: pytest.MonkeyPat
 
 def test_no_folder_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    plan = compiled()
+    plan = compiled_product()
     assert not list(tmp_path.iterdir())
     engine = OpenVinoEngine()
     again = engine.deserialize(engine.serialize(plan), None)
@@ -64,7 +49,7 @@ def test_where_nothing_can_be_written_the_network_is_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "is not there"))
-    plan = compiled()
+    plan = compiled_product()
     assert plan.exported() == exports._asked(plan.compiled)
 
 
@@ -84,6 +69,6 @@ def test_nor_is_one_of_several_files(tmp_path: Path) -> None:
 
 def test_broken_bytes_are_an_error_of_the_engine() -> None:
     engine = OpenVinoEngine()
-    description, _ = engine.serialize(compiled()).model
+    description, _ = engine.serialize(compiled_product()).model
     with pytest.raises(GeneralFailure, match="importing"):
         engine.deserialize(CacheFiles(model=(description, b"\0" * 64)), None)

@@ -9,16 +9,13 @@ import weakref
 import numpy as np
 import pytest
 
-import nnasync as nn
 from nnasync._core.drivers.openvino import OpenVinoEngine
 from nnasync._core.drivers.openvino.networks import SHARED, Networks
-from nnasync._core.drivers.openvino.plan import OpenVinoPlan
-from nnasync._core.model.graph import Value
 from nnasync._core.workers import StopFlag
 from nnasync.engine import Lowering
 from nnasync.errors import GeneralFailure
-from nnasync.hal import Array, OperationType
-from tests.drivers.openvino.rig import F32, FAST, PRECISE, given, model_of
+from nnasync.hal import Array
+from tests.drivers.openvino.rig import FAST, PRECISE, compiled_product, model_of, product
 
 NUMBER = 4
 
@@ -28,19 +25,6 @@ def copies_made() -> None:
     for thread in threading.enumerate():
         if thread.name == "nnasync-copying":
             thread.join()
-
-
-def product(m: nn.ModelBuilder) -> Value:
-    x = given(m, F32, 2, 3)
-    weights = m.constant(np.arange(12, dtype=np.float32).reshape(4, 3))
-    zeros = m.constant(np.zeros(4, np.float32))
-    return m.operation(OperationType.FULLY_CONNECTED, x, weights, zeros, 0)
-
-
-def compiled() -> OpenVinoPlan:
-    engine = OpenVinoEngine()
-    engine.cores = 2
-    return engine.compile(model_of(product), FAST, PRECISE)
 
 
 def test_who_finds_none_free_shares_and_has_a_copy_made() -> None:
@@ -93,7 +77,7 @@ def test_without_a_thread_the_next_one_tries_again(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("is_imported", [False, True])
 def test_a_copy_computes_the_same(is_imported: bool) -> None:
-    plan = compiled()
+    plan = compiled_product()
     if is_imported:
         engine = OpenVinoEngine()
         engine.cores = 2
@@ -129,7 +113,7 @@ def test_as_many_as_the_cores_have_room_for_and_as_many_that_go_ahead_of_them() 
 
 
 def test_a_plan_goes_with_its_last_user() -> None:
-    plan = compiled()
+    plan = compiled_product()
     plan.networks.take()
     plan.networks.take()
     copies_made()
