@@ -9,10 +9,9 @@ usual priority, while an engine computes for them without the lock. They do not 
 they step down, since the system may give the core to another thread in that very moment.
 
 A run of HIGH priority does not give way, as long as there is an allowance, half of the time that
-passes: its computing is in real time, too, but another step down. Else a thread that is to have the
-lock next might have to wait for that computing, and with it, all that want the lock: the condition
-variables of the C library, up to its version 2.40, let nobody signal while a thread that was woken
-before has not come to its turn. Once the allowance is used up, such computing gives way as well. An
+passes: its computing is in real time, too, but another step down. Else a thread that was woken for
+the lock might wait for a core behind that computing, and all that want the lock wait with it, as a
+trace showed with glibc 2.36. Once the allowance is used up, such computing gives way as well. An
 engine that does not say when it computes never steps down; once the allowance is exceeded by far,
 whole runs give way.
 """

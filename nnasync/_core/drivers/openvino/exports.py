@@ -1,7 +1,7 @@
 """Compiled networks as bytes, of which copies are made and cache files.
 
 A compiled network can be asked for its bytes, but the package holds the interpreter lock while it
-writes them, 6 ms for each MB, and the loop stands still meanwhile. The engine has a cache of its
+writes them, some 25 ms for 4 MB, and the loop stands still meanwhile. The engine has a cache of its
 own, for which it writes the same bytes at the end of a compilation, without the lock. So a network
 is compiled with such a cache in a folder that is there for this one alone; the file is mapped, and
 folder and name are gone at once. In front of the bytes it has one line, which says what wrote them.
@@ -59,11 +59,12 @@ def in_engine(blob: bytes | memoryview) -> Any:
 
 def _written_to(folder: Path) -> memoryview | None:
     """The bytes in the only file of a folder, mapped; None where they are not as expected."""
-    files = list(folder.iterdir())
-    if len(files) != 1 or not files[0].stat().st_size:
+    try:
+        (path,) = folder.iterdir()
+        with path.open("rb") as file:
+            content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except (OSError, ValueError):  # ValueError: not one file, or an empty one.
         return None
-    with files[0].open("rb") as file:
-        content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     head = _HEAD.match(content)
     return None if head is None else memoryview(content)[head.end() :]
 

@@ -48,8 +48,8 @@ class OpenVinoPlan(Plan):
 
         `read` makes a network of a tensor of bytes, `blob` where this one was read too.
         """
-        self.is_imported = blob is not None
         self._export = network.export
+        self.is_imported = self._export is None
         copied = partial(_copied, network.export, read, blob)
         at_once = cores // threads
         # As many again, for what goes ahead of as many executions of less priority.
