@@ -82,7 +82,7 @@ async def test_a_call_takes_the_walk_that_is_told() -> None:
         walk = Walk()
         sys.setprofile(walk)
         try:
-            for _ in range(8):  # Of what is as short as that, one in eight is learnt from.
+            for _ in range(16):  # Of what is as short as that, one in eight is learnt from.
                 await net(x)
         finally:
             sys.setprofile(None)

@@ -104,39 +104,68 @@ def test_inline_gives_way_to_queued_work_of_higher_priority(rigs: Callable[..., 
     assert may(rig.workers.inline, MEDIUM, known(1), NEVER_NS)
 
 
+class Takes:
+    """A call that takes so many nanoseconds on a clock that does nothing by itself."""
+
+    def __init__(self, now: list[int], duration_ns: int) -> None:
+        self.now = now
+        self.duration_ns = duration_ns
+
+    def run(self, stop: StopFlag, given: Given = None) -> bool:
+        self.now[0] += self.duration_ns
+        return True
+
+    def rewind(self) -> None:
+        """Nothing to forget."""
+
+
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The time that the inline lane sees, in a list."""
+    now = [0]
+    monkeypatch.setattr(inline_lane, "now_ns", lambda: now[0])
+    return now
+
+
 def test_of_runs_that_are_trifles_one_in_eight_is_weighed(
-    rigs: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
+    rigs: Callable[..., Rig], now: list[int]
 ) -> None:
     """How much shorter they are decides nothing; one that is longer is heard of at once."""
-    lane_rig, now = rigs(1), [0]
+    lane_rig = rigs(1)
     trifle_ns = int(lane_rig.workers.inline.short_ns / 4)
-    monkeypatch.setattr(inline_lane, "now_ns", lambda: now[0])
-
-    class Takes:
-        def __init__(self, duration_ns: int) -> None:
-            self.duration_ns = duration_ns
-
-        def run(self, stop: StopFlag, given: Given = None) -> bool:
-            now[0] += self.duration_ns
-            return True
-
-        def rewind(self) -> None:
-            """Nothing to forget."""
 
     def weighed(estimate: Estimate, duration_ns: int, times: int) -> int:
         count = 0
         for _ in range(times):
             before = estimate.ns, estimate.high_ns
-            inline(lane_rig, estimate, Takes(duration_ns))
+            inline(lane_rig, estimate, Takes(now, duration_ns))
             count += (estimate.ns, estimate.high_ns) != before
         return count
 
     short = known(trifle_ns // 2)
-    assert weighed(short, trifle_ns // 4, 40) == 5
-    assert short.samples == 41, "all of them were runs"
+    assert weighed(short, trifle_ns // 4, 144) == 18
+    assert short.samples == 145, "all of them were runs"
     assert weighed(short, trifle_ns * 3, 2) == 2
     longer = known(2 * trifle_ns)
     assert weighed(longer, trifle_ns // 2, 3) == 3
+
+
+@pytest.mark.parametrize("turns", range(2, 9))
+@pytest.mark.parametrize("share", [1.0, 1 / 8], ids=["well known", "trifle"])
+def test_of_runs_that_take_turns_the_longest_is_heard_of(
+    rigs: Callable[..., Rig], now: list[int], turns: int, share: float
+) -> None:
+    """As where several streams call one network, and one of them has more to do than the others."""
+    lane_rig = rigs(1)
+    usual_ns = int(lane_rig.workers.inline.short_ns * share)
+    for slow in range(turns):
+        estimate, told = known(usual_ns), [0.0]
+        for number in range(120 * turns):
+            duration_ns = usual_ns * (1.8 if number % turns == slow else 1)
+            inline(lane_rig, estimate, Takes(now, int(duration_ns)))
+            if number > 80 * turns:
+                told.append(estimate.high_ns)
+        assert max(told) > 1.5 * usual_ns
 
 
 def test_inline_work_is_accounted_to_the_turn(rigs: Callable[..., Rig]) -> None:

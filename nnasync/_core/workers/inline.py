@@ -50,9 +50,14 @@ from nnasync.tracing import Tracer
 
 _WEIGHED_EVERY = 8
 _TRIFLE = 1 / 4
-_SELDOM, _LESS_OFTEN = 7, 3
+_SELDOM, _LESS_OFTEN = 0x2000, 0x4000
 """An estimate learns from one in eight runs that are trifles, and from one in four of a network
 that is known well: what it learns from finds the caches full of something else after each run."""
+_STEP, _ALL = 40_503, 0xFFFF
+"""Which ones these are: multiples of the golden ratio fall evenly into any part of a circle.
+
+So also where runs take turns: among every third or fourth one there are as many as among all.
+"""
 _WELL_KNOWN = 64
 _UNUSUAL = 2.0
 
@@ -256,8 +261,9 @@ class InlineLane:
         self.runs += 1
         self.ns += duration_ns
         trifle_ns, high_ns, samples = self._trifle_ns, estimate.high_ns, estimate.samples
-        if (samples & _SELDOM and took_ns < trifle_ns and high_ns < trifle_ns) or (
-            samples & _LESS_OFTEN and samples > _WELL_KNOWN and took_ns < _UNUSUAL * high_ns
+        place = samples * _STEP & _ALL
+        if (place > _SELDOM and took_ns < trifle_ns and high_ns < trifle_ns) or (
+            place > _LESS_OFTEN and samples > _WELL_KNOWN and took_ns < _UNUSUAL * high_ns
         ):
             estimate.samples = samples + 1
         else:
