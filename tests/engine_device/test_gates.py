@@ -299,3 +299,44 @@ def test_duration_behind_fences_moves_the_alarm(plans: Callable[..., Plan]) -> N
     assert task.alarm.at_ns == task.deadline_ns
     plan.permit()
     wait(task)
+
+
+def test_a_limit_that_comes_later_holds_for_what_comes_after_it(plans: Callable[..., Plan]) -> None:
+    plan = plans(0)
+    before = [plan.submit("before"), plan.submit("before")]
+    plan.gate.limit_to(1)
+    assert not plan.gate.is_open
+    after = [plan.submit("first"), plan.submit("second")]
+    plan.calls[2].running.wait_blocking(PATIENCE_S)
+    assert not plan.gate.try_enter()
+    plan.permit()
+    wait(*before, *after)
+    for task in after:
+        released(task)
+    assert plan.order.index("first") < plan.order.index("second")
+    assert plan.gate.try_enter()
+    assert not plan.gate.try_enter()
+
+
+def test_who_entered_before_there_was_a_limit_gives_no_place_back(
+    plans: Callable[..., Plan],
+) -> None:
+    plan = plans(0)
+    assert plan.gate.try_enter()
+    plan.gate.limit_to(1)
+    plan.gate.leave()
+    assert plan.gate.try_enter()
+    assert not plan.gate.try_enter()
+
+
+def test_a_limit_that_ends_lets_all_in(plans: Callable[..., Plan]) -> None:
+    plan = plans(1)
+    tasks = [plan.submit("first"), plan.submit("second"), plan.submit("third")]
+    plan.calls[0].running.wait_blocking(PATIENCE_S)
+    plan.gate.limit_to(0)
+    for call in plan.calls:
+        call.running.wait_blocking(PATIENCE_S)
+    plan.permit()
+    wait(*tasks)
+    assert plan.gate.is_open
+    assert plan.gate.try_enter()

@@ -17,8 +17,9 @@ from nnasync._core.compilation.report import Partition, Report
 from nnasync._core.compilation.spec import CompileSpec
 from nnasync._core.compilation.verdicts import QUIET, Circumstances
 from nnasync._core.deferred import deferred
-from nnasync._core.engine_device import EngineDevice
+from nnasync._core.engine_device import EngineDevice, PlanTerms
 from nnasync._core.plans.adaptive import AdaptivePlan
+from nnasync._core.plans.limited import limited
 from nnasync._core.plans.staged import StagedPlan
 from nnasync._core.wakeup import in_thread
 from nnasync.device import Device, PreparedModel
@@ -123,6 +124,10 @@ class PlanContender(Contender):
         """Returns the plan for `finish`, which falls back where that is allowed."""
 
     @abstractmethod
+    def terms(self) -> PlanTerms:
+        """Returns what the plan asks of who runs it."""
+
+    @abstractmethod
     def shares(self) -> list[Share]:
         """Returns what each device has prepared; empty where the plans cannot be told apart."""
 
@@ -206,6 +211,10 @@ class EngineContender(PlanContender):
     def _adaptive(self, plan: Plan, narrow: Plan | None) -> AdaptivePlan:
         return AdaptivePlan(plan, narrow, self.engine_device.workers.is_busy)
 
+    def terms(self) -> PlanTerms:
+        """Returns those of the engine."""
+        return PlanTerms(self.name, self.engine_device.engine.concurrency)
+
     def shares(self) -> list[Share]:
         """Returns the plan, and its form with fewer threads, each with its lowering.
 
@@ -228,7 +237,8 @@ class EngineContender(PlanContender):
 
     def stage(self, *, ripe_after: int = 0) -> StagedPlan:
         """Makes the plan one that can be replaced while it is in use, and returns it."""
-        staged = StagedPlan(self.plan(), ripe_after=ripe_after)
+        first = limited(self.plan(), self.terms().concurrency)
+        staged = StagedPlan(first, ripe_after=ripe_after)
         self._plan, self._narrow = staged, None
         return staged
 

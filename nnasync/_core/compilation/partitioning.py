@@ -18,7 +18,7 @@ from nnasync._core.compilation.fallback import REFERENCE
 from nnasync._core.compilation.outside_steps import runs_outside
 from nnasync._core.compilation.report import Partition
 from nnasync._core.compilation.spec import CompileSpec
-from nnasync._core.engine_device import EngineDevice
+from nnasync._core.engine_device import EngineDevice, PlanTerms
 from nnasync._core.partition import (
     INTERPRETER,
     Assignment,
@@ -144,18 +144,21 @@ class PartitionContender(PlanContender):
         """Returns the plan of all steps; the whole model falls back where that is allowed."""
         return self._guarded(self._ready(self._plan), "full")
 
+    def terms(self) -> PlanTerms:
+        """Returns those of the device that asks for most."""
+        limits = [self._devices[n].engine.concurrency for n in self._used]
+        return PlanTerms(
+            self.name,
+            concurrency=min(filter(None, limits), default=0),
+            runs_inline=not any(runs_outside(self._devices[n]) for n in self._used),
+        )
+
     def finish(self) -> PreparedModel:
         """Returns the steps as one prepared model."""
-        fallbacks = self.spec.fallbacks
-        limits = [self._devices[n].engine.concurrency for n in self._used]
+        spec, fallbacks = self.spec, self.spec.fallbacks
+        health = None if fallbacks is None else fallbacks.health
         return self.device.adopt(
-            self.spec.model,
-            self.plan(),
-            self.spec.priority,
-            name=self.name,
-            concurrency=min(filter(None, limits), default=0),
-            health=None if fallbacks is None else fallbacks.health,
-            runs_inline=not any(runs_outside(self._devices[n]) for n in self._used),
+            spec.model, self.plan(), spec.priority, terms=self.terms(), health=health
         )
 
     def partitions(self, reason: str) -> tuple[Partition, ...]:

@@ -34,6 +34,7 @@ from nnasync._core.compilation.report import (
 from nnasync._core.compilation.whole_form import ends_of
 from nnasync._core.engine_device import EngineDevice, EnginePreparedModel
 from nnasync._core.plans.adaptive import AdaptivePlan
+from nnasync._core.plans.limited import limited
 from nnasync._core.plans.staged import StagedPlan
 from nnasync._core.wakeup import yield_now
 from nnasync.errors import GeneralFailure
@@ -80,7 +81,9 @@ def compilation_of(
     return msgspec.structs.replace(compilation, fallbacks=told)
 
 
-async def _take_over(chosen: Chosen, staged: StagedPlan, first: Contender) -> Better:
+async def _take_over(
+    chosen: Chosen, staged: StagedPlan, first: Contender, prepared: EnginePreparedModel
+) -> Better:
     """Have executions run the plan of what was chosen, unless it is the first once more.
 
     With another form beside it, for runs beside others, it is not the same.
@@ -96,9 +99,12 @@ async def _take_over(chosen: Chosen, staged: StagedPlan, first: Contender) -> Be
         return better
     if not isinstance(contender, PlanContender):
         raise GeneralFailure(f"{contender.name} is in another process: the first plan stays")
-    plan = contender.plan()
+    terms = contender.terms()
+    plan = limited(contender.plan(), terms.concurrency)
     await contender.spec.on_thread(
-        lambda: staged.replace(plan), "nnasync-taking-over", enters_engine=True
+        lambda: staged.replace(plan, lambda: prepared.change_terms(terms)),
+        "nnasync-taking-over",
+        enters_engine=True,
     )
     return better
 
@@ -122,7 +128,7 @@ def _follower(
         await _at_last(staged.ripe, patience_s, watchdog)
         await yield_now()  # Whoever awaits the run that made it ripe goes on first.
         try:
-            return await _take_over(await best(), staged, first.contender)
+            return await _take_over(await best(), staged, first.contender, prepared)
         finally:
             staged.finish()
             prepared.leave_stages()

@@ -11,4 +11,5 @@ binding, and its memory goes with the last run that still uses it.
 """
 
 from nnasync._core.engine_device.device import EngineDevice as EngineDevice
+from nnasync._core.engine_device.plan_users import PlanTerms as PlanTerms
 from nnasync._core.engine_device.prepared import EnginePreparedModel as EnginePreparedModel

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from nnasync._core.deferred import deferred
 from nnasync._core.engine_device.binding import Binding, bound_to_pools, check_sizes
+from nnasync._core.engine_device.plan_users import PlanUsers
 from nnasync._core.validation import validate_request
 from nnasync.engine.contract import Plan
 from nnasync.errors import DeviceUnavailable, InvalidArgument, OutputInsufficientSize, because
@@ -27,7 +28,7 @@ else:
 class Bindings(dict[int, Binding]):
     """Keeps the bindings of one prepared model's requests, by the `id` of the request."""
 
-    __slots__ = ("_buffers", "_model", "_name", "_owner", "_shapes", "plan")
+    __slots__ = ("_buffers", "_model", "_owner", "_shapes", "_users", "plan")
 
     def __init__(
         self,
@@ -35,28 +36,28 @@ class Bindings(dict[int, Binding]):
         model: Model,
         plan: Plan,
         *,
-        name: str,
+        users: PlanUsers,
         shapes: Sequence[OutputShape],
         buffers: Callable[[], Buffers | None],
     ) -> None:
         """`owner` is the prepared model, for which buffers of the device have roles.
 
-        `name` is named in errors, `shapes` are those of the outputs as far as the model states
-        them, and `buffers` gives those of the device, if it has allocated any.
+        `users` tell how errors name its executions, `shapes` are those of the outputs as far as the
+        model states them, and `buffers` gives those of the device, if it has allocated any.
         """
         super().__init__()
         self.plan: Plan | None = plan
         """None once it is closed."""
         self._owner = weakref.ref(owner)
         self._model = model
-        self._name = name
+        self._users = users
         self._shapes = shapes
         self._buffers = buffers
 
     def open_plan(self) -> Plan:
         """Returns the plan; raises DeviceUnavailable when it is closed."""
         if self.plan is None:
-            raise because("closing", DeviceUnavailable(f"{self._name} is closed"))
+            raise because("closing", DeviceUnavailable(f"{self._users.name} is closed"))
         return self.plan
 
     def close(self) -> Plan | None:
@@ -78,11 +79,11 @@ class Bindings(dict[int, Binding]):
         plan = self.open_plan()
         validate_request(self._model, request, unspecified_outputs=True)
         if any(argument.has_no_value for argument in request.outputs):
-            raise InvalidArgument(f"{self._name}: an output cannot be omitted")
+            raise InvalidArgument(f"{self._users.name}: an output cannot be omitted")
         if any(isinstance(pool, int) for pool in request.pools):
             binding = self._bound_by_tokens(plan, request)
         else:
-            binding = bound_to_pools(self._name, plan, self._model.main, request)
+            binding = bound_to_pools(self._users.name, plan, self._model.main, request)
         key = id(request)
         binding.reference = weakref.ref(request, lambda _: self.pop(key, None))
         self[key] = binding
@@ -92,15 +93,15 @@ class Bindings(dict[int, Binding]):
         known = self._buffers()
         if known is None:
             raise InvalidArgument(
-                f"{self._name}: a memory token of the request stands for no buffer: the device has "
-                "allocated none"
+                f"{self._users.name}: a memory token of the request stands for no buffer: the "
+                "device has allocated none"
             )
         main = self._model.main
         outputs = [main.operands[index] for index in main.output_indexes]
         owner = self._owner()
         binding = tokens.TokenBinding(owner, self._model, plan, request, known, self._shapes)
         try:
-            check_sizes(self._name, binding.outputs, outputs)
+            check_sizes(self._users.name, binding.outputs, outputs)
         except OutputInsufficientSize:
             binding.fail(binding.take())
             raise

@@ -20,6 +20,7 @@ from nnasync._core.engine_device import support
 from nnasync._core.engine_device.caching import Compiled, Descriptors, PlanFiles, Replace, Restored
 from nnasync._core.engine_device.fast_state import FastState
 from nnasync._core.engine_device.late import LateEngine
+from nnasync._core.engine_device.plan_users import PlanTerms
 from nnasync._core.engine_device.prepared import EnginePreparedModel
 from nnasync._core.plans.guarded import Health
 from nnasync._core.workers import Workers, contained
@@ -416,15 +417,12 @@ class EngineDevice:
         plan: Plan,
         priority: Priority,
         *,
-        name: str | None = None,
-        concurrency: int | None = None,
+        terms: PlanTerms | None = None,
         health: Health | None = None,
-        runs_inline: bool = True,
     ) -> EnginePreparedModel:
         """Returns a prepared model of this device over a plan of its engine.
 
-        `name` and `concurrency` are those of the plan where other engines have a part in it. With
-        `runs_inline` False no run is on the thread of a loop, such as one that waits for the loop.
+        `terms` are those of the plan where other engines have a part in it.
         """
         self._check_open()
         prepared = EnginePreparedModel(
@@ -432,10 +430,8 @@ class EngineDevice:
             plan,
             self.workers,
             priority=priority,
-            concurrency=self.engine.concurrency if concurrency is None else concurrency,
-            name=f"{model.name or 'model'} on {name or self.name}",
+            terms=terms or PlanTerms(self.name, self.engine.concurrency),
             health=health,
-            runs_inline=runs_inline,
             tries_ahead=self.engine.tries_ahead,
             buffers=lambda: self._buffers,
         )

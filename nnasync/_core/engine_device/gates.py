@@ -39,6 +39,16 @@ class ConcurrencyGate:
         self._waiting: dict[Task, None] = {}
         self._letting_in = False
 
+    def limit_to(self, limit: int) -> None:
+        """Lets at most this many through from now on.
+
+        Who went through while there was no limit does not count.
+        """
+        with self._lock:
+            self._limit = limit
+            self.is_open = limit == 0
+        self._let_in()
+
     def try_enter(self) -> bool:
         """Takes a place for a run on the calling thread, if there is one; `leave` gives it back."""
         if self._limit == 0:
@@ -52,9 +62,7 @@ class ConcurrencyGate:
     def leave(self) -> None:
         """Give the place back, to a task that waits."""
         if self._limit:
-            with self._lock:
-                self._inside -= 1
-            self._let_in()
+            self._leave()
 
     def submit(self, task: Task, *, held: bool) -> None:
         """Lets a task through, now or when there is room; a refusal of a held task settles it."""
@@ -106,7 +114,12 @@ class ConcurrencyGate:
             if task in self._waiting:
                 del self._waiting[task]
                 return
-            self._inside -= 1
+        self._leave()
+
+    def _leave(self) -> None:
+        with self._lock:
+            if self._inside:  # Else it went through when there was no limit.
+                self._inside -= 1
         self._let_in()
 
     def _let_in(self) -> None:
@@ -120,7 +133,7 @@ class ConcurrencyGate:
 
     def _next(self) -> Task | None:
         with self._lock:
-            if self._waiting and self._inside < self._limit:
+            if self._waiting and (self.is_open or self._inside < self._limit):
                 task = min(self._waiting, key=lambda each: (-each.priority, each.deadline_ns))
                 del self._waiting[task]
                 self._inside += 1

@@ -1,4 +1,7 @@
-"""The prepared models of one plan: they share it and its memory, each has its own executions."""
+"""The prepared models of one plan: they share it and its memory, each has its own executions.
+
+Another plan may take over, of another engine, and then its terms are those of all of them.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from nnasync import hal
 from nnasync._core.endings import renewed_in_child
 from nnasync._core.engine_device.fast_state import FastState
 from nnasync._core.heap import HEAP
-from nnasync.hal import Model, Priority
+from nnasync.hal import Model, Priority, Struct
 from nnasync.scheduler import Estimate
 
 
@@ -29,7 +32,21 @@ class Level:
         self.estimate = estimate
 
 
+class PlanTerms(Struct, frozen=True):
+    """What a plan asks of who runs it.
+
+    `device` is who runs it, in words. At most `concurrency` executions may run at once; 0 means any
+    number. Unless it `runs_inline` none is on the thread of a loop, since it waits for the loop.
+    """
+
+    device: str
+    concurrency: int = 0
+    runs_inline: bool = True
+
+
 class _User(Protocol):
+    runs_here: bool
+
     @property
     def levels(self) -> list[Level]: ...
 
@@ -40,7 +57,12 @@ class _User(Protocol):
 class PlanUsers:
     """The users of a plan, held weakly: its scratch memory may be freed when none needs it."""
 
-    def __init__(self) -> None:
+    def __init__(self, model: str, terms: PlanTerms) -> None:
+        """`model` is the name of the model."""
+        self._model = model
+        self.name = ""
+        """What errors and traces call the executions of the plan."""
+        self._name_by(terms)
         self._users: weakref.WeakSet[_User] = weakref.WeakSet()
         self._lock = renewed_in_child(threading.Lock())
 
@@ -57,6 +79,19 @@ class PlanUsers:
         if is_last:
             HEAP.freed()  # Soon, when nothing refers to the plan any more.
         return is_last
+
+    def change_terms(self, terms: PlanTerms) -> None:
+        """Has all users keep to the terms of a plan that takes over.
+
+        What runs inline does not wait for a place, so none of a plan that is limited does.
+        """
+        self._name_by(terms)
+        if terms.concurrency or not terms.runs_inline:
+            for user in self._all():
+                user.runs_here = False
+
+    def _name_by(self, terms: PlanTerms) -> None:
+        self.name = f"{self._model or 'model'} on {terms.device}"
 
     @property
     def runs(self) -> int:

@@ -16,7 +16,7 @@ from nnasync._core.engine_device.engine_burst import EngineBurst, EngineBurstCon
 from nnasync._core.engine_device.fast_state import FastState
 from nnasync._core.engine_device.gates import ConcurrencyGate, Dependencies
 from nnasync._core.engine_device.launched import Done, Launched, timing_of
-from nnasync._core.engine_device.plan_users import Level, PlanUsers, has_loops
+from nnasync._core.engine_device.plan_users import Level, PlanTerms, PlanUsers, has_loops
 from nnasync._core.engine_device.quick_run import QuickRun
 from nnasync._core.plans.guarded import Health
 from nnasync._core.plans.staged import StagedPlan, bare
@@ -74,10 +74,8 @@ class EnginePreparedModel:
         workers: Workers,
         *,
         priority: Priority,
-        concurrency: int,
-        name: str,
+        terms: PlanTerms,
         health: Health | None = None,
-        runs_inline: bool = True,
         tries_ahead: bool = False,
         buffers: Callable[[], Buffers | None] = lambda: None,
     ) -> None:
@@ -90,18 +88,17 @@ class EnginePreparedModel:
         self._health = health
         self._model = model
         self._tries_ahead = tries_ahead
-        self._gate = ConcurrencyGate(workers, concurrency)
-        self._name = name
+        self._gate = ConcurrencyGate(workers, terms.concurrency)
         self._buffers = buffers
         self.shapes = tuple(OutputShape(operand.dimensions) for operand in self._outputs())
         self._result = ExecutionResult(self.shapes)
         # How long a loop takes depends on its data: it never holds the thread of a caller.
-        self.runs_here = runs_inline and not has_loops(model)
+        self.runs_here = terms.runs_inline and not has_loops(model)
         self._inline = workers.inline
         self._settled = all(
             is_fully_specified(operand.type, operand.dimensions) for operand in self._outputs()
         )
-        self._users = PlanUsers()
+        self._users = PlanUsers(model.name, terms)
         self._begin_anew(plan, priority, Estimate())
 
     def _begin_anew(self, plan: Plan, priority: Priority, estimate: Estimate) -> None:
@@ -111,7 +108,7 @@ class EnginePreparedModel:
         """What is known of executions of each priority; their tasks are known by this owner."""
         self._most_urgent = Priority.HIGH
         self._bindings = Bindings(
-            self, self._model, plan, name=self._name, shapes=self.shapes, buffers=self._buffers
+            self, self._model, plan, users=self._users, shapes=self.shapes, buffers=self._buffers
         )
         self._runs_at_trim = 0
         self._fast_states: list[FastState] = []
@@ -131,6 +128,14 @@ class EnginePreparedModel:
         twin = copy.copy(self)
         twin._begin_anew(plan, priority, self.estimate.copy())
         return twin
+
+    def change_terms(self, terms: PlanTerms) -> None:
+        """Has executions keep to the terms of a plan, before it takes over; from any thread.
+
+        Those that are under way do not count for its limit (see `plans.limited`).
+        """
+        self._users.change_terms(terms)
+        self._gate.limit_to(terms.concurrency)
 
     @property
     def model(self) -> Model:
@@ -243,7 +248,7 @@ class EnginePreparedModel:
             except Exception as error:
                 binding.drop()
                 # Its inputs were no inputs; a run that matters tells its own failure.
-                vlog.driver("%s: a trial run failed: %s", self._name, error)
+                vlog.driver("%s: a trial run failed: %s", self._users.name, error)
         finally:
             self._gate.leave()
 
@@ -298,7 +303,7 @@ class EnginePreparedModel:
         if binding.is_managed:
             return None
         shared = self._bindings, self._gate, self._workers
-        return QuickRun(self, request, binding, *shared, self._health, self._name)
+        return QuickRun(self, request, binding, *shared, self._health, self._users)
 
     def launch_now(self, request: Request, config: ExecutionConfig) -> Launched | None:
         """Launches and runs on this thread if that is cheaper than waking another.
@@ -331,7 +336,9 @@ class EnginePreparedModel:
     ) -> Launched:
         """Launches behind fences; an execution that is ready and cheap has run on return."""
         if not self._is_settled(request):
-            raise InvalidArgument(f"{self._name}: a fenced execution needs fully specified outputs")
+            raise InvalidArgument(
+                f"{self._users.name}: a fenced execution needs fully specified outputs"
+            )
         pending = [fence for fence in wait_for if not fence.done or fence.error is not None]
         if not pending:
             config = begun_at(config, now_ns())
@@ -412,7 +419,7 @@ class EnginePreparedModel:
         """
         plan = self._bindings.close()
         self.runs_here = False
-        text = f"{self._name} was closed while this was in flight"
+        text = f"{self._users.name} was closed while this was in flight"
         closed = because("closing", DeviceUnavailable(text))
         self._workers.dismiss(self.by_priority, closed)
         self._workers.expect_no_more(self)
@@ -496,7 +503,7 @@ class EnginePreparedModel:
                     binding.write(given)
                     given = None
                 device_ns = self._inline.run_for(
-                    self.client, call, level.estimate, config.deadline_ns, self._name, given
+                    self.client, call, level.estimate, config.deadline_ns, self._users.name, given
                 )
             except BaseException:
                 binding.fail(call)
@@ -518,7 +525,7 @@ class EnginePreparedModel:
         call = binding.take()
         self._workers.turns.here.leave()
         level = self.usual if config.priority is None else self._level(config.priority)
-        task = Task(call, level.priority, level.estimate, config.deadline_ns, self._name)
+        task = Task(call, level.priority, level.estimate, config.deadline_ns, self._users.name)
         task.client, task.is_counted, task.owner = self.client, self.is_counted, self.by_priority
         task.stop.loop_timeout_ns, task.stop.priority = config.loop_timeout_ns, level.priority
         task.returns = binding.taker(task.fence) if binding.is_managed else binding.give_back
@@ -549,7 +556,7 @@ class EnginePreparedModel:
         def answer(fence: Fence) -> None:
             error = fence.error
             reply(
-                contained(error, self._name)
+                contained(error, self._users.name)
                 if error is not None
                 else self._outcome(task, measure=config.measure)
             )

@@ -14,7 +14,7 @@ from typing import Protocol
 from nnasync._core.engine_device.binding import Binding, SizedCall
 from nnasync._core.engine_device.bindings import Bindings
 from nnasync._core.engine_device.gates import ConcurrencyGate
-from nnasync._core.engine_device.plan_users import Level
+from nnasync._core.engine_device.plan_users import Level, PlanUsers
 from nnasync._core.plans.guarded import Health
 from nnasync._core.wakeup import one_turn
 from nnasync._core.workers import Workers
@@ -54,10 +54,10 @@ class QuickRun:
         "_idle",
         "_is_spread",
         "_lane",
-        "_name",
         "_owner",
         "_queued",
         "_request",
+        "_users",
         "_workers",
         "ends_turn",
         "output_shapes",
@@ -72,7 +72,7 @@ class QuickRun:
         gate: ConcurrencyGate,
         workers: Workers,
         health: Health | None,
-        name: str,
+        users: PlanUsers,
     ) -> None:
         self._owner = owner
         self._request = request
@@ -85,7 +85,7 @@ class QuickRun:
         self._here = lane.turns.here
         self._queued = lane.queued
         self._health = _SOUND if health is None else health
-        self._name = name
+        self._users = users
         self._is_spread = True
         self.ends_turn = False
         self.output_shapes: Sequence[OutputShape] = owner.shapes
@@ -126,7 +126,7 @@ class QuickRun:
                 self._binding.write(given)
                 given = None
             is_alone = best_ns >= lane.short_ns  # Else it was not asked for.
-            lane.run(call, estimate, deadline_ns, self._name, here, given, is_alone=is_alone)
+            lane.run(call, estimate, deadline_ns, self._users.name, here, given, is_alone=is_alone)
         except DeviceError:
             health = self._health
             if not health.suspects:
@@ -202,7 +202,7 @@ class QuickRun:
         call = idle.pop() if idle else binding.take()
         binding.flight = None
         if flight is None or not flight.renew(call, usual.estimate, deadline_ns):
-            flight = Flight(call, usual.priority, usual.estimate, deadline_ns, self._name)
+            flight = Flight(call, usual.priority, usual.estimate, deadline_ns, self._users.name)
             flight.owner, flight.returns = self._owner.by_priority, idle.append
             flight.stop.priority = usual.priority
         flight.is_counted = self._owner.is_counted

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -66,16 +66,18 @@ class StagedPlan(Plan):
         """Frees idle scratch memory."""
         self.plan.trim()
 
-    def replace(self, plan: Plan) -> None:
+    def replace(self, plan: Plan, begin: Callable[[], object] = lambda: None) -> None:
         """Have calls take this plan from their next run on; may be called on any thread.
 
         The plan is tried once, on memory of its own, so that the first to take it finds it warm.
-        Raises what the plan raises then; nothing changes in that case.
+        Raises what the plan raises then; nothing changes in that case. Else `begin` is called,
+        before any call takes the plan.
         """
         with self._lock:
             calls = list(self._calls)
         if calls:
             _try(plan, calls[0])
+        begin()
         for call in calls:
             _offer(call, plan)
         with self._lock:

@@ -258,8 +258,7 @@ class InlineLane:
             here.spent_ns += took_ns + CALL_NS
         else:
             here.spend(took_ns)
-        self.runs += 1
-        self.ns += duration_ns
+        self.runs, self.ns = self.runs + 1, self.ns + duration_ns
         trifle_ns, high_ns, samples = self._trifle_ns, estimate.high_ns, estimate.samples
         place = samples * _STEP & _ALL
         if (place > _SELDOM and took_ns < trifle_ns and high_ns < trifle_ns) or (

@@ -50,7 +50,7 @@ class Busy:
     def on_device(self) -> int:
         """How many requests run or are queued."""
         workers = self.runtime.statistics().workers
-        return workers.running + sum(workers.scheduler.queued)
+        return int(workers.running + sum(workers.scheduler.queued))
 
     async def until_running(self) -> None:
         await rigs.until(lambda: bool(self.runtime.statistics().workers.running))
