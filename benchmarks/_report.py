@@ -31,6 +31,7 @@ __all__ = [
     "cores",
     "foreign_load",
     "interleave",
+    "keep",
     "models_folder",
     "percentile",
     "publish",
@@ -41,6 +42,7 @@ __all__ = [
 ROOT = Path(__file__).resolve().parent.parent
 
 PAGES = ROOT / "docs" / "benchmarks"
+_LIMIT = "ONEDNN_MAX_CPU_ISA"
 _FAMILIES = {"amx_int8": "AMX", "avx512f": "AVX-512", "avx2": "AVX2", "asimd": "NEON"}
 
 BEST = CompileOptions(wait="best")
@@ -144,32 +146,35 @@ def relative(results: Results, base: str, unit: str) -> str:
 
 
 def publish(
-    title: str,
-    text: str,
-    figures: Mapping[str, Any],
-    path: Path | None,
-    *,
-    keep: bool = False,
-    folder: Path = PAGES,
+    title: str, text: str, figures: Mapping[str, Any], options: Any, *, folder: Path = PAGES
 ) -> None:
-    """Print the tables; write the figures as JSON if a path is given; keep them if asked to."""
+    """Print the tables; write the figures as JSON if a path is given; keep them if asked to.
+
+    `options` are those of `arguments`.
+    """
     print(f"{title} (Python {platform.python_version()}, {len(cores())} cores)\n\n{text}")
-    if path is not None:
-        path.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
-    if keep:
-        _keep(title, text, folder)
+    if options.json is not None:
+        options.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    if options.keep:
+        keep(title, text, folder)
 
 
-def _keep(title: str, text: str, folder: Path) -> None:
-    """Puts the tables on the page of this machine, in place of earlier ones of the same title."""
+def keep(title: str, text: str, folder: Path = PAGES) -> None:
+    """Puts the tables on the page of this machine, in place of earlier ones of the same title.
+
+    Figures under a limit of the instructions that engines use are told apart.
+    """
     facts = read_facts()
+    if _LIMIT in os.environ:
+        title = f"{title}, with {_LIMIT}={os.environ[_LIMIT]}"
     has = [name for flag, name in _FAMILIES.items() if flag in facts.flags]
     what = f"{facts.processor}, {len(cores())} cores, {has[0] if has else 'no AVX2'}"
+    system = ".".join(map(str, facts.kernel))
     page = folder / f"{re.sub('[^a-z0-9]+', '-', what.lower()).strip('-')}.md"
     folder.mkdir(exist_ok=True)
     known = page.read_text(encoding="utf-8") if page.exists() else f"# {what}\n"
     head, *sections = re.split(r"^## ", known, flags=re.MULTILINE)
     others = [section for section in sections if not section.startswith(f"{title}\n")]
-    mine = f"{title}\n\n{facts.system}, {facts.python}\n\n```\n{text}\n```\n"
+    mine = f"{title}\n\nLinux {system}, {facts.python}\n\n```\n{text}\n```\n"
     parts = [head.rstrip() + "\n", *(f"\n## {each.rstrip()}\n" for each in sorted([*others, mine]))]
     page.write_text("".join(parts), encoding="utf-8")

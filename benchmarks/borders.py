@@ -12,6 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import threadpoolctl
@@ -127,11 +128,11 @@ async def measure(options: object) -> None:
     for contestant in contestants.values():
         await contestant()
     results = await interleave(contestants, rounds)
-    report(results, borders, getattr(options, "json", None))
+    report(results, borders, options)
 
 
 def report(
-    results: dict[str, list[float]], borders: dict[str, tuple[str, int]], path: Path | None
+    results: dict[str, list[float]], borders: dict[str, tuple[str, int]], options: Any
 ) -> None:
     """Prints the table of best rounds: what exceeds the plan without borders is their cost."""
     best = {name: min(values) for name, values in results.items()}
@@ -147,7 +148,7 @@ def report(
     heads = ["microseconds", "median (quartiles)", "best", "ratio", "ns a border"]
     text = table(heads, rows)
     figures = {"ratios": ratios, "border_ns": each_ns, "microseconds": results}
-    publish("Borders between steps of a model", text, figures, path)
+    publish("Borders between steps of a model", text, figures, options)
 
 
 def main() -> None:

@@ -391,7 +391,7 @@ def report(
     text += "\n\n" + of_whole_files(whole)
     figures = {"ratios": found, "best": found_best, "microseconds": results, "wakeups": wakeups}
     figures["whole files"] = dict(whole)
-    publish("Call cost on hello_world_float", text, figures, options.json, keep=options.keep)
+    publish("Call cost on hello_world_float", text, figures, options)
 
 
 def main() -> None:

@@ -401,7 +401,7 @@ def main() -> None:
     text += f"\n{figures['runs']:,} executions, {figures['wrong']} wrong results, "
     text += f"{figures['refused']} refused; the service took {before:.0f} MiB at the start and "
     text += f"{most:.0f} MiB at most; the hostile client: {figures['hostile']}"
-    publish(f"{options.clients} clients of one service", text, figures, options.json)
+    publish(f"{options.clients} clients of one service", text, figures, options)
 
 
 if __name__ == "__main__":

@@ -142,7 +142,7 @@ def main() -> None:
         above = own - median(results["LiteRT, in uvloop"])
         text += f"\nnnasync, path: {own / peer:.2f} of LiteRT (limit {LIMITS['of LiteRT']})"
         text += f"\n{above:.0f} ms above LiteRT, in uvloop (limit 40)"
-    publish("Cold start", text, figures, options.json)
+    publish("Cold start", text, figures, options)
 
 
 if __name__ == "__main__":

@@ -118,7 +118,7 @@ def report(options: argparse.Namespace) -> None:
             cells = row(path.name, who, figures, fastest)
             rows.append(cells + [""] * (len(heads) - len(cells)))
     title = f"First answers; asked: at most {ASKED} times the fastest engine alone"
-    publish(title, table(heads, rows), every, options.json)
+    publish(title, table(heads, rows), every, options)
 
 
 def model_file(text: str) -> Path:

@@ -107,7 +107,7 @@ async def measure(options: argparse.Namespace) -> None:
             rows.append([f"{name}: milliseconds a cycle", f"{each_ms:.2f}", "", "", ""])
         figures["nets"] = rt.statistics().nets
     heads = ["networks", "resident MB", "descriptors", "threads", "objects"]
-    publish("Compile and drop", table(heads, rows), figures, options.json)
+    publish("Compile and drop", table(heads, rows), figures, options)
 
 
 def main() -> None:

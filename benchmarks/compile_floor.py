@@ -203,7 +203,7 @@ async def report(options: argparse.Namespace) -> None:
                 every[path.name] = found
                 lows = [percentile(each, 0.25) for each in found.values()]
                 rows.append([path.name, *(f"{low:.2f} ({low / lows[0]:.2f})" for low in lows)])
-    publish("First answers and their floor", table(["model", *whos], rows), every, options.json)
+    publish("First answers and their floor", table(["model", *whos], rows), every, options)
 
 
 def main() -> None:

@@ -89,7 +89,7 @@ def report(options: argparse.Namespace) -> None:
         medians = [f"{statistics.median(each[key] for each in figures):.2f}" for key in keys]
         rows.append([f"{which} compilation", *medians, f"{max(f['worst'] for f in figures):.2f}"])
     heads = ["ms late", "compiled in s", "p50", "p99", "worst", "of it computing", "worst of all"]
-    publish(f"Compile lag: {path.name}", table(heads, rows), found, options.json)
+    publish(f"Compile lag: {path.name}", table(heads, rows), found, options)
 
 
 def main() -> None:

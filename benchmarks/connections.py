@@ -252,7 +252,7 @@ def main() -> int:
     seen = ", ".join(f"{count} {name}" for name, count in sorted(told.items()))
     said = f"{table(heads, rows)}\n\nthe server: {ends}\nthe client: {seen}"
     figures = {"rests": [msgspec.to_builtins(each) for each in found], "client": dict(told)}
-    publish("Connections that hang up", said, figures, options.json, keep=options.keep)
+    publish("Connections that hang up", said, figures, options)
     last = found[-1]
     answered = sum(told[name] for name in told if name == "status 200")
     is_clean = last.adds_up and not last.executions and last.descriptors <= found[1].descriptors

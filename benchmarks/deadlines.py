@@ -165,7 +165,7 @@ def main() -> None:
             found[loop] = anyio.run(measure, options.rounds, options.ahead_ms, **backend)
     lines = [row for loop, by_path in found.items() for row in rows(loop, by_path)]
     heads = ["microseconds after it", "least", "median", "90 %", "99 %", "most", "within 2 ms"]
-    publish("Answers at deadlines", table(heads, lines), {"late_us": found}, options.json)
+    publish("Answers at deadlines", table(heads, lines), {"late_us": found}, options)
 
 
 if __name__ == "__main__":

@@ -148,7 +148,7 @@ def main() -> None:
     before_mb, grown_mb = growth_mb(options.long)
     text += f"\n\n{options.long:,} requests: {grown_mb:.1f} MB more than a tenth of them"
     figures = {"rates": found, "memory": {"before_mb": before_mb, "grown_mb": grown_mb}}
-    publish("Experiments", text, figures, options.json, keep=options.keep)
+    publish("Experiments", text, figures, options)
 
 
 if __name__ == "__main__":

@@ -358,7 +358,7 @@ async def measure(options: Any) -> None:
         ask, told = QUESTIONS[name]
         figures[name] = await ask(options)
         rows += told(options, figures[name])
-    publish("Graphs of streams", table(["what", "figure"], rows), figures, options.json)
+    publish("Graphs of streams", table(["what", "figure"], rows), figures, options)
 
 
 def main() -> None:

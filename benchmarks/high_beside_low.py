@@ -138,7 +138,7 @@ def report(turns: dict[str, list[dict[str, float]]], options: Any) -> None:
     text = table(heads, rows)
     asked = [f"{len(turns[ALONE])} rounds of {options.seconds:g} s", "found", "asked", ""]
     text += f"\n\n{LOW_CLIENTS} LOW clients\n\n{table(asked, verdicts(turns))}"
-    publish("HIGH beside LOW, in pairs", text, turns, options.json, keep=options.keep)
+    publish("HIGH beside LOW, in pairs", text, turns, options)
 
 
 def main() -> None:

@@ -112,7 +112,7 @@ async def measure(options: Any) -> None:
                 rows.append(row_of(name, clients, turns))
     heads = ["network, in flight", "best peer", "per second", "ratio", "at least 1"]
     heads += ["p50, ratio", "at most 1", "processor time", "stall p99 ms", f"< {STALL_LIMIT_MS}"]
-    publish("In flight", table(heads, rows), found, options.json, keep=options.keep)
+    publish("In flight", table(heads, rows), found, options)
 
 
 def main() -> None:

@@ -252,7 +252,7 @@ def report(options: argparse.Namespace) -> None:
     for what, counts in found.items():
         heads = [f"{what} above the bare plan", *names, *(f"{n} / {names[0]}" for n in names[1:])]
         texts.append(table(heads, rows_of(counts)))
-    publish("Cost of a call, counted", "\n\n".join(texts), found, options.json, keep=options.keep)
+    publish("Cost of a call, counted", "\n\n".join(texts), found, options)
 
 
 def main() -> None:

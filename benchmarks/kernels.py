@@ -124,7 +124,7 @@ def main() -> None:
             figures[name] = {"ratio": ratio, **times}
             rows.append([name, spread(times["plan"]), spread(times["products"]), f"{ratio:.1f}"])
     text = table(["network", "plan us", "products us", "ratio"], rows)
-    publish("Reference kernels", text, figures, options.json)
+    publish("Reference kernels", text, figures, options)
 
 
 if __name__ == "__main__":

@@ -264,7 +264,7 @@ async def measure(options: Any) -> None:
         [name, *(_told([each[key] for each in rounds if key in each]) for key in names)]
         for name, rounds in found.items()
     ]
-    publish("From the camera to the page", table(["beside", *names], rows), found, options.json)
+    publish("From the camera to the page", table(["beside", *names], rows), found, options)
 
 
 def _told(values: list[float]) -> str:

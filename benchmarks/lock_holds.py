@@ -139,7 +139,7 @@ def main() -> None:
     ]
     heads = ["model", "engine", "ms of the lock", "", "", ""]
     found = {f"{model}, {engine}": cells for model, engine, *cells in rows}
-    publish("The interpreter lock", table(heads, rows), found, options.json)
+    publish("The interpreter lock", table(heads, rows), found, options)
 
 
 if __name__ == "__main__":

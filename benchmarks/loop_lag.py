@@ -132,7 +132,7 @@ def report(
         figures.append(names | found)
         rows.append([load, label, interval, *(f"{v:.2f}" for v in found.values()), f"{rate:.0f}"])
     heads = ["load", "beside", "switch interval", "p50 ms", "p99 ms", "worst ms", "runs/s"]
-    publish("Lag of a 1 ms ticker", table(heads, rows), {"cells": figures}, options.json)
+    publish("Lag of a 1 ms ticker", table(heads, rows), {"cells": figures}, options)
 
 
 def main() -> None:

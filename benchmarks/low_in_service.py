@@ -243,7 +243,7 @@ def report(
     text += f"\n\nworst lag with LOW in the service: {max(served):.2f} ms (limit {WORST_LAG_MS:g})"
     heads = ["a service is better", "HIGH in time, points", "lag p99, ratio", "LOW, ratio", ""]
     text += f"\n\n{table(heads, proposed)}"
-    publish("LOW in a service, HIGH in the application", text, {"cells": figures}, options.json)
+    publish("LOW in a service, HIGH in the application", text, {"cells": figures}, options)
 
 
 def main() -> None:

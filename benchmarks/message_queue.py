@@ -329,7 +329,7 @@ def report(found: dict[str, list[list[list[float]]]], options: argparse.Namespac
         rows.append([key, *cells])
     heads = [f"{size} B {label}" for size in SIZES for label in ("p50", "p99")]
     text = table(["microseconds, there and back", *heads], rows)
-    publish("Message queue", text, {"microseconds": figures}, options.json)
+    publish("Message queue", text, {"microseconds": figures}, options)
 
 
 def main() -> None:

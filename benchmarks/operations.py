@@ -241,7 +241,7 @@ def main() -> None:
             figures[size.label] = times
             rows += [row(size, kind, times) for kind in KINDS if kind in times]
     headings = ["operation", "plain us", "own us", "ratio", "best", "limit", "RELU6"]
-    publish("Operations", table(headings, rows), figures, options.json)
+    publish("Operations", table(headings, rows), figures, options)
 
 
 if __name__ == "__main__":

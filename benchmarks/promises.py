@@ -267,7 +267,7 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=300, help="at random (%(default)s)")
     options = parser.parse_args()
     text, figures = nn.run(measure, options)
-    publish("Promises to requests", text, figures, options.json, keep=options.keep)
+    publish("Promises to requests", text, figures, options)
 
 
 if __name__ == "__main__":

@@ -231,7 +231,7 @@ def main() -> None:
         f"without an answer when the node was removed: {found['pause s']:.2f} s\n"
         f"calls: {begun} begun, {sum(ends.values())} ended: {told}"
     )
-    publish("Devices on nodes of Ray", text, found, options.json, keep=options.keep)
+    publish("Devices on nodes of Ray", text, found, options)
 
 
 if __name__ == "__main__":

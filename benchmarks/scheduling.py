@@ -195,7 +195,7 @@ def main() -> None:
     text += ", ".join(f"{share:.2f}" for share in shares)
     text += f"\n\na VLOG line that is off: {median(lines):.0f} ns"
     figures: dict[str, Any] = {"microseconds": found, "vlog_ns": lines, "aging": shares}
-    publish("Scheduling", text, figures, options.json)
+    publish("Scheduling", text, figures, options)
 
 
 if __name__ == "__main__":

@@ -296,7 +296,7 @@ def report(found: dict[str, list[list[float]]], options: argparse.Namespace) -> 
         border = f"{p50 - inside:+.1f}" if name.endswith(", service") else ""
         rows.append([name, f"{p50:.1f}", f"{p99:.1f}", border])
     text = table(["microseconds a call", "p50", "p99", "the border"], rows)
-    publish("Bursts to a service", text, {"microseconds": figures}, options.json)
+    publish("Bursts to a service", text, {"microseconds": figures}, options)
 
 
 def main() -> None:

@@ -227,8 +227,7 @@ def main() -> None:
         "Serving over HTTP",
         compared(found, EMPTY, NETWORK, dict.fromkeys(large, LARGE_EMPTY)),
         {"cpu_us": found},
-        options.json,
-        keep=options.keep,
+        options,
     )
 
 

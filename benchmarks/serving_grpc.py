@@ -205,8 +205,7 @@ def main() -> None:
         "Serving over gRPC",
         compared(found, EMPTY, NETWORK, dict.fromkeys(large, LARGE_EMPTY)),
         {"cpu_us": found},
-        options.json,
-        keep=options.keep,
+        options,
     )
 
 

@@ -52,7 +52,7 @@ def main() -> None:
     for name, added_ms in added.items():
         text += f"\n{name}: {added_ms:.0f} ms above import numpy"
     figures = {"added_ms": added, "milliseconds": results}
-    publish("Start-up", text, figures, options.json)
+    publish("Start-up", text, figures, options)
 
 
 if __name__ == "__main__":

@@ -185,7 +185,7 @@ async def measure(options: argparse.Namespace) -> None:
                 ratio = f"{median(values) / base:.2f}"
                 rows.append((f"{where}: {way}", spread(values), ratio))
     text = table(["microseconds a step", "median (quartiles)", "to copied"], rows)
-    publish(f"State of a stream on {options.device}", text, figures, options.json)
+    publish(f"State of a stream on {options.device}", text, figures, options)
 
 
 def main() -> None:

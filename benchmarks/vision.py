@@ -230,7 +230,7 @@ async def measure(options: Any) -> None:
     ]
     heads = [f"1280x720 to {options.size}, device in", "made, us", "called, us", "copies"]
     figures = {"work": works, "way": ways}
-    publish("Pictures around networks", f"{text}\n\n{table(heads, rows)}", figures, options.json)
+    publish("Pictures around networks", f"{text}\n\n{table(heads, rows)}", figures, options)
 
 
 def main() -> None:

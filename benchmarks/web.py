@@ -241,7 +241,7 @@ def main() -> None:
     parser.add_argument("--calls", type=int, default=40, help="of a client (%(default)s)")
     options = parser.parse_args()
     text, figures = nn.run(measure, options)
-    publish("Web applications", text, figures, options.json, keep=options.keep)
+    publish("Web applications", text, figures, options)
 
 
 if __name__ == "__main__":

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import itertools
+import json
 from pathlib import Path
 
 import pytest
 
-from benchmarks._report import publish, relative
+from benchmarks._report import keep, publish, relative
 from benchmarks._rounds import DISTURBED, Quiet, interleave, paired_ratio
 
 pytestmark = [pytest.mark.anyio, pytest.mark.one_loop("The loop has no part in it.")]
@@ -88,9 +90,11 @@ async def test_a_page_holds_the_last_figures_of_each_benchmark(
     text = relative(results, "a", "microseconds")
     assert "1.00 (1.00-1.00)" in text
     folder = tmp_path / "benchmarks"
-    publish("One", "old figures", {}, None, keep=True, folder=folder)
-    publish("Another", "others", {}, None, keep=True, folder=folder)
-    publish("One", text, {}, None, keep=True, folder=folder)
+    options = argparse.Namespace(json=tmp_path / "figures.json", keep=True)
+    publish("One", "old figures", {}, options, folder=folder)
+    publish("Another", "others", {}, options, folder=folder)
+    publish("One", text, {"a": 1}, options, folder=folder)
+    assert json.loads(options.json.read_text(encoding="utf-8")) == {"a": 1}
     (page,) = folder.iterdir()
     kept = page.read_text(encoding="utf-8")
     assert "old figures" not in kept
@@ -98,3 +102,16 @@ async def test_a_page_holds_the_last_figures_of_each_benchmark(
     assert kept.index("## Another") < kept.index("## One")
     assert kept.count("\n# ") + kept.startswith("# ") == 1
     assert text in capsys.readouterr().out
+
+
+def test_figures_with_fewer_instructions_are_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "benchmarks"
+    keep("One", "with all", folder)
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
+    keep("One", "with few", folder)
+    (page,) = folder.iterdir()
+    kept = page.read_text(encoding="utf-8")
+    assert "## One, with ONEDNN_MAX_CPU_ISA=AVX2\n" in kept
+    assert kept.index("with all") < kept.index("with few")

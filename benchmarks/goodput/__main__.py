@@ -117,7 +117,7 @@ def main() -> None:
     heads = ["server", "load", "good a second", *(f"% of {kind.name}" for kind in KINDS)]
     text = table([*heads, "late", "refused", "failed"], rows)
     said = f"a load of 1 is {options.rate_hz:.0f} requests a second\n\n{text}"
-    publish("Goodput of servers", said, figures, options.json, keep=options.keep)
+    publish("Goodput of servers", said, figures, options)
 
 
 if __name__ == "__main__":

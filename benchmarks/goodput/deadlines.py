@@ -224,7 +224,7 @@ def main() -> None:
         lines.append(f"errors by the clock of the server: {late}")
         lines.append(shares_in_time(by_server, found[f"{IDLE}, late"]))
     figures = {**found, "late by the server": by_server}
-    publish("Deadlines of a server", "\n".join(lines), figures, options.json, keep=options.keep)
+    publish("Deadlines of a server", "\n".join(lines), figures, options)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from typing import Any
 
 import msgspec
 
-from benchmarks._report import arguments, cores, models_folder
+from benchmarks._report import arguments, cores, keep, models_folder
 from benchmarks._rounds import Quiet
 from benchmarks.peers import awaited, calls, first, idle, mobilenet, qos, ratios
 from benchmarks.peers.catalog import Entry, catalog
@@ -76,7 +76,10 @@ def _measure(entries: list[Entry], options: Any, sections: dict[str, Any]) -> No
                 section = _run(run, context, options)
             finally:
                 progress.close()
-            print(f"\n## {section.title}\n\n{section.text}\n\n({quiet.told()})", flush=True)
+            text = f"{section.text}\n\n({quiet.told()})"
+            print(f"\n## {section.title}\n\n{text}", flush=True)
+            if options.keep:
+                keep(f"Beside the peers: {section.title}", text)
             sections[section.title] = section.figures
 
 
