@@ -59,6 +59,7 @@ async def test_a_callback_that_catches_up_tells_of_deadlines() -> None:
     """Their own thread may be waiting for a core, or for the interpreter lock."""
     wakeup, seen, waiter = Wakeup.current(), list[str](), Waiter()
     watchdog, tracer = _ThreadlessWatchdog(), Tracer()
+    second = Tracer(), _ThreadlessWatchdog()  # Those of another runtime on the same loop.
 
     async def wait() -> None:
         await waiter
@@ -69,6 +70,7 @@ async def test_a_callback_that_catches_up_tells_of_deadlines() -> None:
         seen.append("caught up")
 
     wakeup.serve(tracer, watchdog)
+    wakeup.serve(*second)
     try:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(wait)
@@ -77,6 +79,7 @@ async def test_a_callback_that_catches_up_tells_of_deadlines() -> None:
             asyncio.get_running_loop().call_soon(callback)
     finally:
         wakeup.serve_no_more(tracer)
+        wakeup.serve_no_more(second[0])
     assert seen == ["went on", "caught up"]
     assert not watchdog.pending()
 

@@ -20,6 +20,7 @@ import trio
 
 from nnasync import errors
 from nnasync._core import wakeup as wakeups
+from nnasync._core.clock import Watchdog
 from nnasync._core.lag import Lag
 from nnasync._core.wakeup import (
     Waiter,
@@ -188,10 +189,13 @@ async def test_a_raising_callback_is_logged_and_the_next_one_runs(
     assert "broken callback" in caplog.text
 
 
-async def test_a_tracer_hears_of_wake_ups() -> None:
+async def test_tracers_hear_of_wake_ups() -> None:
+    """Those of two runtimes that have the same loop."""
     wakeup = Wakeup.current()
-    timeline = Timeline()
-    wakeup.tracer = Tracer([timeline])
+    timelines = Timeline(), Timeline()
+    tracers = [Tracer([timeline]) for timeline in timelines]
+    for tracer in tracers:
+        wakeup.serve(tracer, Watchdog())
     done = anyio.Event()
 
     def post() -> None:
@@ -200,19 +204,22 @@ async def test_a_tracer_hears_of_wake_ups() -> None:
 
     in_thread(post)
     await done.wait()
-    wakeup.tracer = None
-    (span,) = timeline.spans
-    assert span.args == {"callbacks": 2}
+    for tracer in tracers:
+        wakeup.serve_no_more(tracer)
+    for timeline in timelines:
+        (span,) = timeline.spans
+        assert span.args == {"callbacks": 2}
 
 
 async def test_a_tracer_hears_of_no_wake_up_where_there_is_none() -> None:
     wakeup = Wakeup.current()
     timeline, seen = Timeline(), list[int]()
-    wakeup.tracer = Tracer([timeline])
+    tracer = Tracer([timeline])
+    wakeup.serve(tracer, Watchdog())
     assert wakeup.hold()
     in_thread(lambda: wakeup.post(lambda: seen.append(1)))
     wakeup.let_go()
-    wakeup.tracer = None
+    wakeup.serve_no_more(tracer)
     assert seen == [1]
     assert not timeline.spans
 

@@ -81,7 +81,7 @@ _registry_lock = renewed_in_child(threading.Lock())
 
 
 class Wakeup:
-    """The way into one running loop; its `tracer`, if it is given one, hears of wake-ups."""
+    """The way into one running loop, which several runtimes may use."""
 
     __slots__ = (
         "__weakref__",
@@ -89,14 +89,13 @@ class Wakeup:
         "_home",
         "_posted_ns",
         "_queue",
+        "_served",
         "_task",
-        "_watchdog",
         "is_between_tasks",
         "is_trio",
         "lag",
         "posted",
         "thread_id",
-        "tracer",
         "wakeups",
     )
 
@@ -111,8 +110,7 @@ class Wakeup:
         """Whether the loop calls what was posted, in a callback of asyncio of its own."""
         self.is_trio = is_trio
         self.thread_id = _get_ident()
-        self.tracer: Tracer | None = None
-        self._watchdog: Watchdog | None = None
+        self._served: tuple[tuple[Tracer, Watchdog], ...] = ()
         self.posted = 0
         self.wakeups = 0
 
@@ -202,13 +200,15 @@ class Wakeup:
         self._gate = threading.Lock()
 
     def serve(self, tracer: Tracer, watchdog: Watchdog) -> None:
-        """Have this tracer hear of wake-ups, and this watchdog's deadlines told in `catch_up`."""
-        self.tracer, self._watchdog = tracer, watchdog
+        """Have this tracer hear of wake-ups, and this watchdog's deadlines told in `catch_up`.
+
+        Others, which were given before, go on.
+        """
+        self._served += ((tracer, watchdog),)
 
     def serve_no_more(self, tracer: Tracer) -> None:
-        """Undo `serve`, unless another tracer was given since."""
-        if self.tracer is tracer:
-            self.tracer = self._watchdog = None
+        """Undo `serve` with this tracer."""
+        self._served = tuple(each for each in self._served if each[0] is not tracer)
 
     def post(self, callback: Callable[[], object]) -> bool:
         """Have `callback` called on the loop soon, from any thread; False if the loop is closed."""
@@ -251,8 +251,8 @@ class Wakeup:
             return
         self.is_between_tasks = True
         try:
-            if self._watchdog is not None:
-                self._watchdog.ring_due()
+            for _, watchdog in self._served:
+                watchdog.ring_due()
             if self._queue:
                 self._call_posted()
         finally:
@@ -311,8 +311,8 @@ class Wakeup:
         now = now_ns()
         self.lag.observe(now - self._posted_ns, now)
         try:
-            if self.tracer is not None:
-                for hook in self.tracer.loop_woken:
+            for tracer, _ in self._served:
+                for hook in tracer.loop_woken:
                     hook(now, len(self._queue))
         finally:
             self.is_between_tasks = not self.is_trio
