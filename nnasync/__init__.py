@@ -36,7 +36,7 @@ The layers, top to bottom; a module imports only from rows below its own:
     message_queue, workers                     rings; threads and their cores
     fences, memory, cache, scheduler, machine    sync fences; pools; kept files; who is next; costs
     wakeup                                     from threads into loops
-    giving_way                                 workers that have real time but while engines compute
+    giving_way, due_turn                       workers with real time; loops that are late
     tracing, clock, lag, timeslice, os_threads, packages, engine_packages, kin, child_process, heap
     real_time, sole_wait   the system's real-time priority for threads; how a task waits
     arguments                                  checks of what users give

@@ -45,7 +45,7 @@ LAYERS = [  # from the top; a module may import modules of the rows below its ow
     {"message_queue", "workers"},
     {"fences", "memory", "cache", "scheduler", "machine"},
     {"wakeup"},
-    {"giving_way"},
+    {"giving_way", "due_turn"},
     {
         *("tracing", "clock", "lag", "timeslice", "os_threads", "packages", "engine_packages"),
         *("kin", "child_process", "heap"),

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from nnasync import errors, hal
 from nnasync._core.clock import Watchdog, now_ns
 from nnasync._core.deferred import deferred
+from nnasync._core.due_turn import DueTurn
 from nnasync._core.endings import joined_at_exit, renewed_in_child
 from nnasync._core.lag import Lag
 from nnasync._core.sole_wait import SoleWait
@@ -87,10 +88,10 @@ class Wakeup:
         "__weakref__",
         "_gate",
         "_home",
-        "_posted_ns",
         "_queue",
         "_served",
         "_task",
+        "due_turn",
         "is_between_tasks",
         "is_trio",
         "lag",
@@ -103,7 +104,7 @@ class Wakeup:
         self._home: Callable[[], Any] = weakref.ref(home)
         self._queue: deque[Callable[[], object]] = deque()
         self._gate = threading.Lock()
-        self._posted_ns = 0
+        self.due_turn = DueTurn()
         self._task: Callable[[], Any] = _nowhere
         self.lag = Lag()
         self.is_between_tasks = False
@@ -198,6 +199,7 @@ class Wakeup:
         self.thread_id = 0
         self._queue = deque()
         self._gate = threading.Lock()
+        self.due_turn.begin()
 
     def serve(self, tracer: Tracer, watchdog: Watchdog) -> None:
         """Have this tracer hear of wake-ups, and this watchdog's deadlines told in `catch_up`.
@@ -292,7 +294,7 @@ class Wakeup:
 
     def _schedule(self) -> bool:
         home = self._home()
-        self._posted_ns = now_ns()
+        self.due_turn.asked_ns = now_ns()
         try:
             if home is None:
                 raise RuntimeError("the loop is gone")
@@ -301,6 +303,7 @@ class Wakeup:
             else:
                 home.call_soon_threadsafe(self._drain)
         except RuntimeError:
+            self.due_turn.asked_ns = 0
             self._queue.clear()
             self._gate.release()
             return False
@@ -309,7 +312,7 @@ class Wakeup:
     def _drain(self) -> None:
         self.wakeups += 1
         now = now_ns()
-        self.lag.observe(now - self._posted_ns, now)
+        self.lag.observe(now - self.due_turn.begin(), now)
         try:
             for tracer, _ in self._served:
                 for hook in tracer.loop_woken:
@@ -320,6 +323,7 @@ class Wakeup:
                 self.let_go()
             finally:
                 self.is_between_tasks = False
+                self.due_turn.end()
 
 
 def _nothing() -> None:

@@ -202,6 +202,7 @@ class Runtime:
             policy=self._policy,
             nicer=options.worker_niceness > 0 and not options.real_time,
         )
+        self._workers.due_turn = self._wakeup.due_turn
         self._devices = Devices(
             self._wanted, self._workers, self._folder, isolate=self._isolate, options=options
         )

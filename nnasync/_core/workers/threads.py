@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 from nnasync import tracing
 from nnasync._core.clock import EarliestAlarm, Watchdog, now_ns
+from nnasync._core.due_turn import LONG_NS, DueTurn
 from nnasync._core.endings import close_at_exit, renewed_in_child
 from nnasync._core.workers.admission import Company
 from nnasync._core.workers.attempt import attempted
@@ -45,6 +46,9 @@ logger = logging.getLogger(__name__)
 
 class Workers:
     """The threads, the queue in front of them and the inline lane of one runtime."""
+
+    due_turn: DueTurn | None = None
+    """The one of the loop, which long executions let go first where it is late."""
 
     def __init__(
         self,
@@ -436,6 +440,9 @@ class Workers:
         while True:
             task = self._take(worker)
             if task is not None:
+                is_long = task.estimate.best_ns > LONG_NS
+                if is_long and self.due_turn and task.priority is not Priority.HIGH:
+                    self.due_turn.wait_if_late()
                 urgent = worker.urgent
                 if urgent is None:
                     self._run(task)
