@@ -21,7 +21,7 @@ from nnasync._core.wakeup import Wakeup
 from nnasync.errors import BadState, DeviceUnavailable, InvalidArgument
 from nnasync.fences import Fence
 from nnasync.hal import ExecutionPreference, Model, Request
-from nnasync.tracing import Instrument, Layer, Mark, vlog
+from nnasync.tracing import Instrument, Layer, Mark, Tracer, vlog
 from tests.engine_device.rig import Rig
 from tests.rigs import (
     GUARD_S,
@@ -238,9 +238,14 @@ async def test_how_often_the_lock_is_offered(
 
 
 async def test_a_closed_runtime_watches_the_loop_no_longer() -> None:
+    def watching() -> list[Tracer]:
+        return [tracer for tracer, _ in Wakeup.current()._served]
+
     async with runtime() as rt:
-        assert Wakeup.current().tracer is rt.tracer
-    assert Wakeup.current().tracer is None
+        async with runtime() as another:
+            assert watching() == [rt.tracer, another.tracer]
+        assert watching() == [rt.tracer]
+    assert watching() == []
 
 
 async def test_closing_a_network_ends_with_the_runtime() -> None:
