@@ -16,15 +16,17 @@ from nnasync._core.workers import Workers
 from nnasync.hal import Priority
 from tests.rigs import GUARD_S, until
 from tests.workers.steering import Rig, Steps
+from tests.workers.steering import until as seen
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_leaks")]
 
 
 class Clock:
-    """The time that due turns see."""
+    """The time that due turns see, and how much of it the loop has run."""
 
     def __init__(self) -> None:
         self.now_ns = 10 * LATE_NS
+        self.ran_ns = 0
 
 
 @pytest.fixture
@@ -33,6 +35,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
     monkeypatch.setattr(due_turn, "now_ns", lambda: made.now_ns)
     monkeypatch.setattr(due_turn, "_PATIENCE_S", GUARD_S)
+    monkeypatch.setattr(DueTurn, "_processor_ns", lambda _: made.ran_ns)
     return made
 
 
@@ -66,14 +69,54 @@ def test_all_that_wait_go_on_when_the_turn_was_had(clock: Clock) -> None:
     turn = DueTurn()
     turn.asked_ns = asked_ns = clock.now_ns - LATE_NS
     threads = [Waiting(turn) for _ in range(3)]
-    while len(turn._waiting) < 3:
-        pass
+    seen(lambda: len(turn._waiting) == 3)
     assert turn.begin() == asked_ns
     assert not any(each.done for each in threads)
     turn.end()
     for each in threads:
         each.join()
     turn.wait_if_late()  # It was had.
+
+
+@pytest.mark.parametrize("ran", [0.85, 1.0])
+def test_nobody_waits_for_a_loop_that_is_busy(clock: Clock, ran: float) -> None:
+    turn = DueTurn()
+    turn.ask(clock.now_ns)
+    clock.now_ns += 4 * LATE_NS
+    clock.ran_ns += int(4 * LATE_NS * ran)
+    turn.wait_if_late()
+    assert not turn._waiting
+
+
+def test_a_loop_that_has_run_a_little_may_still_wait_for_its_core(clock: Clock) -> None:
+    turn = DueTurn()
+    turn.ask(clock.now_ns)
+    clock.now_ns += 4 * LATE_NS
+    clock.ran_ns += LATE_NS
+    waiting = Waiting(turn)
+    seen(lambda: len(turn._waiting) > 0)
+    turn.begin()
+    turn.end()
+    waiting.join()
+
+
+def test_the_processor_time_is_that_of_the_thread_that_made_it() -> None:
+    turn = DueTurn()
+    if turn._clock is None:
+        pytest.skip("the system tells no thread's processor time")
+    before_ns = turn._processor_ns()
+    seen(lambda: turn._processor_ns() > before_ns)
+
+
+def test_where_the_thread_has_ended_no_time_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_clock: int) -> int:
+        raise OSError(22, "Invalid argument")
+
+    monkeypatch.setattr("nnasync._core.due_turn.time.clock_gettime_ns", refuse)
+    turn = DueTurn()
+    assert turn._processor_ns() == 0
+    monkeypatch.setattr(turn, "_clock", None)
+    assert turn._processor_ns() == 0
 
 
 def test_nobody_waits_for_long(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,13 +143,11 @@ async def test_a_loop_that_was_woken_has_its_turn() -> None:
 
 async def test_a_thread_waits_until_the_loop_has_called_what_was_posted(clock: Clock) -> None:
     wakeup, order = Wakeup.current(), list[str]()
-    clock.now_ns = 1 << 62  # Whatever is due is late.
     threading.Thread(target=wakeup.post, args=(lambda: order.append("posted"),)).start()
-    while not wakeup.due_turn.asked_ns:
-        pass
+    seen(lambda: wakeup.due_turn.asked_ns > 0)
+    clock.now_ns = wakeup.due_turn.asked_ns + LATE_NS
     waiting = Waiting(wakeup.due_turn)
-    while not wakeup.due_turn._waiting:
-        pass
+    seen(lambda: len(wakeup.due_turn._waiting) > 0)
     while not order:
         assert not waiting.done
         await yield_now()

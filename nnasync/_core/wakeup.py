@@ -294,7 +294,7 @@ class Wakeup:
 
     def _schedule(self) -> bool:
         home = self._home()
-        self.due_turn.asked_ns = now_ns()
+        self.due_turn.ask(now_ns())
         try:
             if home is None:
                 raise RuntimeError("the loop is gone")
@@ -303,7 +303,7 @@ class Wakeup:
             else:
                 home.call_soon_threadsafe(self._drain)
         except RuntimeError:
-            self.due_turn.asked_ns = 0
+            self.due_turn.begin()
             self._queue.clear()
             self._gate.release()
             return False
