@@ -175,6 +175,6 @@ def keep(title: str, text: str, folder: Path = PAGES) -> None:
     known = page.read_text(encoding="utf-8") if page.exists() else f"# {what}\n"
     head, *sections = re.split(r"^## ", known, flags=re.MULTILINE)
     others = [section for section in sections if not section.startswith(f"{title}\n")]
-    mine = f"{title}\n\nLinux {system}, {facts.python}\n\n```\n{text}\n```\n"
+    mine = f"{title}\n\nLinux {system}, {facts.python}\n\n```text\n{text}\n```\n"
     parts = [head.rstrip() + "\n", *(f"\n## {each.rstrip()}\n" for each in sorted([*others, mine]))]
     page.write_text("".join(parts), encoding="utf-8")
