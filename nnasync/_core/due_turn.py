@@ -7,7 +7,7 @@ workers keep all cores busy that is a stall of the loop, and so of the whole app
 
 So a worker that is about to compute for long looks whether a turn is due since a while. Then it
 waits until the loop has had it, or a short time at most: a core is free meanwhile. Where loops get
-their cores at once, nobody ever waits.
+their cores at once, nobody waits.
 
 A loop may be late because it is busy. It has a core then, and nobody waits for it: its processor
 time tells that apart.
@@ -73,7 +73,9 @@ class DueTurn:
         had = threading.Lock()
         had.acquire()
         self._waiting.append(had)
-        had.acquire(timeout=_PATIENCE_S)
+        if not had.acquire(timeout=_PATIENCE_S):
+            with contextlib.suppress(ValueError):  # It was let go on just now.
+                self._waiting.remove(had)
 
     def _processor_ns(self) -> int:
         """The processor time of the loop's thread; 0 where the system does not tell."""

@@ -213,7 +213,7 @@ class EngineContender(PlanContender):
 
     def terms(self) -> PlanTerms:
         """Returns those of the engine."""
-        return PlanTerms(self.name, self.engine_device.engine.concurrency)
+        return self.engine_device.terms
 
     def shares(self) -> list[Share]:
         """Returns the plan, and its form with fewer threads, each with its lowering.

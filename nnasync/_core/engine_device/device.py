@@ -411,6 +411,11 @@ class EngineDevice:
             self.loaded_in_ms = (before_ns + took_ns) / 1e6
         return plan
 
+    @property
+    def terms(self) -> PlanTerms:
+        """Returns what plans of its engine ask of who runs them."""
+        return PlanTerms(self.name, self.engine.concurrency)
+
     def adopt(
         self,
         model: Model,
@@ -430,7 +435,7 @@ class EngineDevice:
             plan,
             self.workers,
             priority=priority,
-            terms=terms or PlanTerms(self.name, self.engine.concurrency),
+            terms=terms or self.terms,
             health=health,
             tries_ahead=self.engine.tries_ahead,
             buffers=lambda: self._buffers,

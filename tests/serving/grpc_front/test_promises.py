@@ -47,10 +47,14 @@ class Busy:
         (account,) = self.server.accounts.all()
         return {name: count for (name, _), count in account.tally.outcomes().items() if count}
 
-    def on_device(self) -> int:
-        """How many requests run or are queued."""
-        workers = self.runtime.statistics().workers
-        return int(workers.running + sum(workers.scheduler.queued))
+    async def until_on_device(self, count: int) -> None:
+        """Waits until so many requests run or are queued."""
+
+        def are_there() -> bool:
+            workers = self.runtime.statistics().workers
+            return bool(workers.running + sum(workers.scheduler.queued) >= count)
+
+        await rigs.until(are_there)
 
     async def until_running(self) -> None:
         await rigs.until(lambda: bool(self.runtime.statistics().workers.running))
@@ -155,9 +159,9 @@ async def test_a_priority_counts() -> None:
         order.append(priority)
 
     async with busy(cores=1) as rig, anyio.create_task_group() as tasks:
-        for sent, priority in enumerate((3, 3, 3, 3, 3, 1)):
+        for sent, priority in enumerate((3, 3, 3, 3, 3, 1), 1):
             tasks.start_soon(send, rig, priority)
-            await rigs.until(lambda sent=sent: rig.on_device() > sent)  # type: ignore[misc]
+            await rig.until_on_device(sent)
         for answered in range(1, 5):
             rig.engine.gate.open()
             await rigs.until(lambda answered=answered: len(order) >= answered)  # type: ignore[misc]
